@@ -1,0 +1,72 @@
+"""Where data streams meet their all-reduce: a peer serves one protocol for all groups it will ever be in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from prime_p2p.allreduce.butterfly import DATA, Exchange, Hello, Plan, Setting, Traffic
+from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.network.node import Node
+from prime_p2p.network.streams import Stream
+
+logger = logging.getLogger(__name__)
+
+
+class Exchanges:
+    """The all-reduces of one peer in one run. ``stall`` is how many seconds a peer may stand still."""
+
+    def __init__(self, node: Node, run: str, stall: float) -> None:
+        self._node = node
+        self._protocol = f"prime-p2p/1/{run}/data"
+        self._stall = stall
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="allreduce")
+        self._running: dict[bytes, Exchange] = {}
+        self._over: dict[bytes, asyncio.Event] = {}
+        self._started = asyncio.Condition()
+
+    async def serve(self) -> None:
+        """Take data streams from now on."""
+        await self._node.serve(self._protocol, DATA, self._incoming)
+
+    def close(self) -> None:
+        """End the kernel thread; no reduce may be running."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def reduce(self, plan: Plan, mine: BlockVector, update: BlockVector, traffic: Traffic) -> bytes:
+        """Average ``mine`` with the group into ``update``; returns the update's digest and adds to ``traffic``.
+
+        Raises ReduceError, see ``Exchange.run``.
+        """
+        exchange = Exchange(plan, mine, update, Setting(self._stall, self._executor, traffic))
+        over = asyncio.Event()
+        self._running[plan.group_id] = exchange
+        self._over[plan.group_id] = over
+        async with self._started:
+            self._started.notify_all()
+        try:
+            return await exchange.run(self._open)
+        finally:
+            del self._running[plan.group_id], self._over[plan.group_id]
+            over.set()
+
+    async def _open(self, peer: str) -> Stream:
+        return await self._node.open(peer, self._protocol, DATA, timeout=self._stall)
+
+    async def _incoming(self, stream: Stream) -> None:
+        """A stream says which group it is for; that group may begin here a moment later than at the sender."""
+        hello = await stream.receive(stall=self._stall)
+        if not isinstance(hello, Hello):
+            logger.warning("%s opened a data stream without saying which group it is for", stream.peer_id)
+            return
+        try:
+            async with self._started:
+                begun = self._started.wait_for(lambda: hello.group_id in self._running)
+                await asyncio.wait_for(begun, self._stall)
+        except asyncio.TimeoutError:
+            logger.debug("%s opened a data stream for a group that is not ours", stream.peer_id)
+            return
+        over = self._over[hello.group_id]
+        if self._running[hello.group_id].accept(stream):
+            await over.wait()

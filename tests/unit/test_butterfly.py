@@ -1,0 +1,235 @@
+"""The all-reduce between exchanges in one process, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prime_p2p.allreduce.butterfly import DATA, Contribution, Exchange, Hello, Plan, ReduceError, Setting, Traffic
+from prime_p2p.allreduce.codec import BLOCK, BlockVector, blocks_of, dequantise, quantise
+from prime_p2p.allreduce.partition import split
+from prime_p2p.network.streams import Stream, StreamLost, stream_over
+
+STALL = 20.0  # far above what these machines need; tests of stalls take their own
+Vector = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Loopback:
+    """The exchanges of one group in one process, joined by socket pairs."""
+
+    def __init__(
+        self, vectors: Sequence[Vector], weights: Sequence[int], bandwidths: Sequence[float], stall: float = STALL
+    ):
+        self.peers = [f"peer-{index}" for index in range(len(vectors))]
+        n = len(vectors[0])
+        parts = split(blocks_of(n), bandwidths)
+        self.executor = ThreadPoolExecutor(1)
+        self.traffic = {peer: Traffic() for peer in self.peers}
+        self.updates = {peer: BlockVector.empty(n) for peer in self.peers}
+        self.exchanges: dict[str, Exchange] = {}
+        self.streams: list[Stream] = []
+        for peer, vector in zip(self.peers, vectors, strict=True):
+            mine = BlockVector.empty(n)
+            quantise(vector, mine)
+            plan = Plan(b"g" * 32, self.peers, list(weights), parts, peer)
+            setting = Setting(stall, self.executor, self.traffic[peer])
+            self.exchanges[peer] = Exchange(plan, mine, self.updates[peer], setting)
+
+    def opener(self, sender: str) -> Callable[[str], Coroutine[Any, Any, Stream]]:
+        async def open_stream(receiver: str) -> Stream:
+            here, there = socket.socketpair()
+            outgoing = await stream_over(here, receiver, DATA)
+            incoming = await stream_over(there, sender, DATA)
+            self.streams += [outgoing, incoming]
+            asyncio.get_running_loop().create_task(self.accept(receiver, incoming))
+            return outgoing
+
+        return open_stream
+
+    async def accept(self, receiver: str, incoming: Stream) -> None:
+        assert isinstance(await incoming.receive(stall=STALL), Hello)
+        assert self.exchanges[receiver].accept(incoming)
+
+    async def run(self, peers: Sequence[str] | None = None) -> dict[str, bytes | BaseException]:
+        chosen = self.peers if peers is None else peers
+        results = await asyncio.gather(
+            *(self.exchanges[peer].run(self.opener(peer)) for peer in chosen), return_exceptions=True
+        )
+        for stream in self.streams:
+            stream.abort()
+        self.executor.shutdown()
+        return dict(zip(chosen, results, strict=True))
+
+
+def reduce(vectors: Sequence[Vector], weights: Sequence[int], bandwidths: Sequence[float]) -> tuple[Loopback, Vector]:
+    """Run a group and return it with the update all of its peers hold, after checking that it is the same for all."""
+
+    async def main() -> Loopback:
+        loopback = Loopback(vectors, weights, bandwidths)
+        results = await loopback.run()
+        assert len(set(results.values())) == 1, results
+        return loopback
+
+    loopback = asyncio.run(main())
+    first = loopback.updates[loopback.peers[0]]
+    for update in loopback.updates.values():
+        assert update.values.tobytes() == first.values.tobytes()
+        assert update.scales.tobytes() == first.scales.tobytes()
+    out = np.empty(first.n, np.float32)
+    dequantise(first, out)
+    return loopback, out
+
+
+def assert_is_the_mean(out: Vector, vectors: Sequence[Vector], weights: Sequence[int]) -> None:
+    """Within half a level of every contributor's block and half a level of the mean's own."""
+    exact = np.average(np.asarray(vectors, np.float64), axis=0, weights=weights)
+    blocks = blocks_of(len(out))
+    padded = np.zeros((len(vectors), blocks * BLOCK))
+    padded[:, : len(out)] = vectors
+    absmax = np.abs(padded).reshape(len(vectors), blocks, BLOCK).max(axis=2)
+    per_block = np.average(absmax, axis=0, weights=weights) / 254 * 2.01 + 1e-30
+    assert np.all(np.abs(out - exact) <= np.repeat(per_block, BLOCK)[: len(out)])
+
+
+def random_vectors(peers: int, n: int, seed: int) -> list[Vector]:
+    random = np.random.default_rng(seed)
+    return [
+        random.standard_t(3, n).astype(np.float32) * np.float32(10.0 ** random.integers(-4, 2)) for _ in range(peers)
+    ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=st.data(),
+    peers=st.integers(1, 9),
+    n=st.sampled_from([0, 1, 1023, 1024, 1025, 5000, 600_000, 1_100_001]) | st.integers(0, 20_000),
+    seed=st.integers(0, 2**32),
+)
+def test_the_update_is_the_weighted_mean_and_the_same_bytes_on_every_peer(
+    data: st.DataObject, peers: int, n: int, seed: int
+) -> None:
+    weights = data.draw(st.lists(st.integers(0, 10**12), min_size=peers, max_size=peers).filter(any))
+    bandwidths = data.draw(st.lists(st.floats(0, 1000), min_size=peers, max_size=peers))
+    vectors = random_vectors(peers, n, seed)
+    _, out = reduce(vectors, weights, bandwidths)
+    assert_is_the_mean(out, vectors, weights)
+
+
+@pytest.mark.parametrize("peers", [2, 5])
+def test_ten_million_elements_are_averaged_exactly(peers: int) -> None:
+    vectors = random_vectors(peers, 10_000_000, seed=peers)
+    weights = list(range(1, peers + 1))
+    _, out = reduce(vectors, weights, [1.0] * peers)
+    assert_is_the_mean(out, vectors, weights)
+
+
+@pytest.mark.parametrize("peers", [2, 4, 9])
+def test_a_peer_sends_no_more_than_the_butterfly_needs_and_one_percent(peers: int) -> None:
+    n = 3_000_000
+    loopback, _ = reduce(random_vectors(peers, n, seed=1), [1] * peers, [1.0] * peers)
+    for traffic in loopback.traffic.values():
+        assert 0 < traffic.sent <= 2 * (peers - 1) / peers * n * 1.01
+
+
+def test_a_peer_alone_gets_its_own_bytes_back() -> None:
+    (vector,) = random_vectors(1, 5000, seed=3)
+    mine = BlockVector.empty(5000)
+    quantise(vector, mine)
+    loopback, _ = reduce([vector], [7], [1.0])
+    update = loopback.updates["peer-0"]
+    assert update.values.tobytes() == mine.values.tobytes()
+    assert update.scales.tobytes() == mine.scales.tobytes()
+    assert loopback.traffic["peer-0"] == Traffic(0, 0)
+
+
+def test_a_peer_that_has_not_trained_sends_only_what_it_reduced_and_does_not_count() -> None:
+    vectors = random_vectors(3, 600_000, seed=4)
+    loopback, out = reduce(vectors, [5, 0, 5], [1.0, 1.0, 1.0])
+    assert_is_the_mean(out, vectors, [5, 0, 5])
+    assert loopback.traffic["peer-1"].sent < 0.6 * loopback.traffic["peer-0"].sent
+
+
+def test_peers_with_the_same_vector_get_it_back_to_one_rounding() -> None:
+    (vector,) = random_vectors(1, 50_000, seed=5)
+    _, alone = reduce([vector], [3], [1.0])
+    _, together = reduce([vector] * 4, [3] * 4, [1.0] * 4)
+    np.testing.assert_allclose(together, alone, rtol=1e-6, atol=0)
+
+
+def test_a_peer_that_never_comes_is_blamed_by_all_others() -> None:
+    async def main() -> dict[str, bytes | BaseException]:
+        loopback = Loopback(random_vectors(3, 5000, seed=6), [1, 1, 1], [1.0, 1.0, 1.0], stall=0.3)
+
+        async def refuse(peer: str) -> Stream:
+            raise StreamLost(peer, "nobody there")
+
+        real = loopback.opener
+        loopback.opener = lambda sender: lambda peer: refuse(peer) if peer == "peer-2" else real(sender)(peer)  # type: ignore[method-assign]
+        return await loopback.run(["peer-0", "peer-1"])
+
+    for error in asyncio.run(main()).values():
+        assert isinstance(error, ReduceError)
+        assert error.blamed == {"peer-2"}
+
+
+def test_a_peer_that_stops_in_the_middle_is_blamed() -> None:
+    async def main() -> BaseException | bytes:
+        loopback = Loopback(random_vectors(2, 3_000_000, seed=7), [1, 1], [1.0, 1.0], stall=0.3)
+        here, there = socket.socketpair()
+        frozen = await stream_over(there, "peer-0", DATA)
+        incoming = await stream_over(here, "peer-1", DATA)
+
+        async def open_stream(peer: str) -> Stream:
+            return incoming
+
+        loopback.exchanges["peer-0"].accept(incoming)
+        chunk = loopback.exchanges["peer-0"]._mine.slice(0, 512)
+        sending = frozen.send(Contribution(index=0), *chunk.buffers(), stall=STALL)
+        running = loopback.exchanges["peer-0"].run(open_stream)
+        result = (await asyncio.gather(running, sending, return_exceptions=True))[0]
+        frozen.abort()
+        loopback.executor.shutdown()
+        return result
+
+    error = asyncio.run(main())
+    assert isinstance(error, ReduceError)
+    assert error.blamed == {"peer-1"}
+
+
+@pytest.mark.parametrize("wrong", ["not finite", "out of order", "short"])
+def test_a_chunk_that_should_not_be_there_is_blamed_on_its_sender(wrong: str) -> None:
+    async def main() -> BaseException | bytes:
+        loopback = Loopback(random_vectors(2, 5000, seed=8), [1, 1], [1.0, 1.0])
+        here, there = socket.socketpair()
+        hostile = await stream_over(there, "peer-0", DATA)
+        incoming = await stream_over(here, "peer-1", DATA)
+
+        async def open_stream(peer: str) -> Stream:
+            return incoming
+
+        exchange = loopback.exchanges["peer-0"]
+        exchange.accept(incoming)
+        blocks = exchange.plan.chunks("peer-0")[0]
+        chunk = exchange._mine.slice(*blocks)
+        if wrong == "not finite":
+            chunk = BlockVector(chunk.n, chunk.values.copy(), np.full_like(chunk.scales, np.nan))
+        elif wrong == "short":
+            chunk = chunk.slice(0, chunk.blocks - 1)
+        index = 1 if wrong == "out of order" else 0
+        sending = hostile.send(Contribution(index=index), *chunk.buffers(), stall=STALL)
+        result = (await asyncio.gather(exchange.run(open_stream), sending, return_exceptions=True))[0]
+        hostile.abort()
+        loopback.executor.shutdown()
+        return result
+
+    error = asyncio.run(main())
+    assert isinstance(error, ReduceError)
+    assert error.blamed == {"peer-1"}
