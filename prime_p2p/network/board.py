@@ -1,0 +1,222 @@
+"""The notice board of the swarm: signed records in a Kademlia DHT.
+
+hivemind's `DHTNode` answers the other peers and keeps the routing table. Looking up and publishing walk the DHT from
+here: its own search believes whoever claims the latest expiration, hides fresh records behind cached ones and waits for
+frozen peers one after the other.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from prime_p2p.network._hivemind import DHTID, DHTNode, DHTRecord, DictionaryDHTValue, PeerID, ValidationError
+from prime_p2p.network.daemon import Daemon, DaemonError
+from prime_p2p.network.identity import Identity
+from prime_p2p.network.records import MAX_RECORD, MAX_TTL, PREFIX, BadRecord, SignedRecords, pack, unpack
+
+log = logging.getLogger(__name__)
+
+_NEAREST = 20  # peers a walk ends with: Kademlia's k
+_REPLICAS = 5  # of them that keep a record
+_WALK = 6.0  # seconds a walk may take before it goes on with what it has found
+_PING_AGAIN = 0.25  # seconds before a peer that did not answer is asked again
+_KEPT = 256  # peers remembered to find again after a partition
+_KEPT_FOR = 3600.0  # seconds they are remembered
+_KEEP_EVERY = 10.0  # seconds between two looks for lost peers
+_RETRIED = 8  # lost peers tried at every look
+
+
+@dataclass
+class _Walk:
+    """What a walk has found."""
+
+    peers: dict[DHTID, PeerID] = field(default_factory=dict)  # that answered
+    records: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)  # peer id -> expiration, value
+
+    def add(self, peer_id: str, expiration: float, value: dict[str, Any]) -> None:
+        if expiration > self.records.get(peer_id, (0.0, {}))[0]:
+            self.records[peer_id] = expiration, value
+
+
+@dataclass(frozen=True)
+class _Contact:
+    """Where a peer was last connected, and when (monotonic seconds)."""
+
+    addresses: list[str]
+    seen: float
+
+
+class Board:
+    """This peer's end of the DHT."""
+
+    def __init__(self, daemon: Daemon, node: Any, identity: Identity) -> None:
+        self._daemon = daemon
+        self._node = node
+        self._identity = identity
+        self._own: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._bootstrap: dict[str, list[str]] = {}
+        self._known: dict[str, _Contact] = {}  # by peer id, in the order they were last seen
+        self._keeper: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def create(cls, daemon: Daemon, identity: Identity, rpc_timeout: float) -> "Board":
+        """Start to answer the DHT's calls; `rpc_timeout` is how long one call to another peer may take (seconds)."""
+        node = await DHTNode.create(
+            p2p=daemon.p2p,
+            node_id=DHTID.generate(daemon.peer_id),
+            record_validator=SignedRecords(identity),
+            wait_timeout=rpc_timeout,
+            cache_locally=False,
+            cache_nearest=0,
+            cache_on_store=False,
+            cache_refresh_before_expiry=0,
+            reuse_get_requests=False,
+        )
+        # A cached dictionary would be handed out instead of the stored one, with the records it happened to have.
+        node.protocol.cache = node.protocol.storage
+        return cls(daemon, node, identity)
+
+    async def join(self, peer_id: str, address: str, timeout: float) -> None:
+        """Meet the swarm through one of its peers.
+
+        Raises:
+            DaemonError: that peer cannot be reached, answers no calls of the DHT, or its clock and ours differ.
+        """
+        deadline = time.monotonic() + timeout
+        await self._daemon.dial(peer_id, [address], timeout)
+        while True:
+            try:
+                if await self._node.protocol.call_ping(PeerID.from_base58(peer_id), validate=True) is not None:
+                    return
+            except ValidationError as error:
+                raise DaemonError(f"is there, but refused: {error}") from None
+            if time.monotonic() > deadline - _PING_AGAIN:
+                raise DaemonError("is there, but answers no call of the DHT")
+            await asyncio.sleep(_PING_AGAIN)
+
+    async def start(self, bootstrap: dict[str, list[str]]) -> None:
+        """Look around, and from now on look again for peers that got lost. `bootstrap`: peer id -> addresses."""
+        self._bootstrap = bootstrap
+        await self._walk(self._node.node_id)
+        self._keeper = asyncio.ensure_future(self._keep())
+
+    async def publish(self, key: str, value: dict[str, Any], ttl: float) -> bool:
+        """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it.
+
+        Raises:
+            ValueError: it is too long, or for too long.
+        """
+        key_id, expiration = DHTID.generate(PREFIX + key), time.time() + ttl
+        subkey = msgpack.packb(self._identity.peer_id)
+        record = DHTRecord(key_id.to_bytes(), subkey, msgpack.packb(pack(key, value)), expiration)
+        signed = SignedRecords(self._identity).sign_value(record)
+        if len(signed) > MAX_RECORD or not 0 < ttl <= MAX_TTL:
+            raise ValueError(f"record of {len(signed)} bytes for {ttl:g} s: at most {MAX_RECORD} for {MAX_TTL:g} s")
+        self._own[key] = expiration, value
+        nearest = sorted((await self._walk(key_id)).peers.items(), key=lambda item: key_id.xor_distance(item[0]))
+        self._node.protocol.storage.store_subkey(key_id, self._identity.peer_id, signed, expiration)
+        stored = await asyncio.gather(
+            *(
+                self._node.protocol.call_store(
+                    peer, [key_id], [signed], expiration_time=[expiration], subkeys=[self._identity.peer_id]
+                )
+                for _, peer in nearest[:_REPLICAS]
+            )
+        )
+        return any(answer and answer[0] for answer in stored)
+
+    async def lookup(self, key: str) -> dict[str, dict[str, Any]]:
+        """Return what peers say under `key`: peer id -> value. This peer's own record is among them."""
+        walk = await self._walk(DHTID.generate(PREFIX + key))
+        if key in self._own:
+            walk.add(self._identity.peer_id, *self._own[key])
+        now = time.time()
+        return {peer: value for peer, (expiration, value) in walk.records.items() if expiration > now}
+
+    async def _walk(self, key_id: DHTID) -> _Walk:
+        """Ask the peers nearest to a key for its records and for nearer peers, until there is none unasked."""
+        walk = _Walk()
+        protocol, blacklist = self._node.protocol, self._node.blacklist
+        self._collect(walk, key_id, protocol.storage.get(key_id))
+        known = dict(protocol.routing_table.get_nearest_neighbors(key_id, _NEAREST, exclude=self._node.node_id))
+        asked = {self._node.node_id}
+
+        async def ask(node_id: DHTID) -> None:
+            asked.add(node_id)
+            answer = await protocol.call_find(known[node_id], [key_id])
+            if not answer:
+                blacklist.register_failure(known[node_id])
+                return
+            blacklist.register_success(known[node_id])
+            walk.peers[node_id] = known[node_id]
+            found, neighbours = answer[key_id]
+            self._collect(walk, key_id, found)
+            for neighbour, peer in list(neighbours.items())[:_NEAREST]:
+                known.setdefault(neighbour, peer)
+
+        deadline = time.monotonic() + _WALK
+        while True:
+            nearest = sorted((n for n in known if known[n] not in blacklist), key=key_id.xor_distance)[:_NEAREST]
+            tasks = [asyncio.ensure_future(ask(n)) for n in nearest if n not in asked]
+            if not tasks or time.monotonic() > deadline:
+                return walk
+            try:
+                await asyncio.wait(tasks, timeout=deadline - time.monotonic())
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def _collect(self, walk: _Walk, key_id: DHTID, found: Any) -> None:
+        if found is None or not isinstance(found.value, DictionaryDHTValue):
+            return
+        for subkey, (value, expiration) in list(found.value.items()):
+            try:
+                peer_id, fields = unpack(DHTRecord(key_id.to_bytes(), msgpack.packb(subkey), value, expiration))
+            except BadRecord:
+                continue
+            walk.add(peer_id, expiration, fields)
+
+    async def _keep(self) -> None:
+        """Find lost peers again: those there were connections to, and the ones this peer was given to begin with."""
+        while True:
+            await asyncio.sleep(_KEEP_EVERY)
+            try:
+                connected = await self._daemon.peers()
+            except DaemonError as error:
+                log.error("no more peers can be found: %s", error)
+                return
+            self._remember(connected)
+            present = {str(peer) for peer in self._node.protocol.routing_table.peer_id_to_uid}
+            lost = {peer: contact.addresses for peer, contact in self._known.items() if peer not in present}
+            tried = random.sample(list(lost), min(_RETRIED, len(lost)))
+            away = {peer: addresses for peer, addresses in self._bootstrap.items() if peer not in present}
+            wanted = {peer: lost[peer] for peer in tried} | away
+            await asyncio.gather(*(self._find_again(peer, addresses) for peer, addresses in wanted.items()))
+
+    def _remember(self, connected: dict[str, list[str]]) -> None:
+        now = time.monotonic()
+        for peer_id, addresses in connected.items():
+            self._known.pop(peer_id, None)
+            self._known[peer_id] = _Contact(addresses, now)
+        recent = [(peer, contact) for peer, contact in self._known.items() if contact.seen > now - _KEPT_FOR]
+        self._known = dict(recent[-_KEPT:])
+
+    async def _find_again(self, peer_id: str, addresses: list[str]) -> None:
+        try:
+            await self._daemon.dial(peer_id, addresses, _KEEP_EVERY / 2)
+        except DaemonError as error:
+            log.debug("%s is still lost: %s", peer_id, error)
+            return
+        await self._node.protocol.call_ping(PeerID.from_base58(peer_id))
+
+    async def close(self) -> None:
+        """Answer no more."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        self._node.is_alive = False

@@ -1,0 +1,288 @@
+"""The libp2p daemon: a process of ours that holds the connections, and the socket through which we talk to it.
+
+hivemind starts it and carries the calls of its DHT. Streams, dials and questions about the host go through the daemon's
+control socket from here, so that each of them has a deadline and leaves nothing open when it fails.
+https://github.com/libp2p/go-libp2p-daemon/blob/master/specs/CONTROL.md
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from prime_p2p.errors import PrimeError
+from prime_p2p.network._hivemind import P2P, Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
+from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
+from prime_p2p.network.sockets import SocketFolder
+
+log = logging.getLogger(__name__)
+
+_START = 15.0  # seconds for the daemon to come up
+_STOP = 2.0  # seconds for it to go down before it is killed
+_ANSWER = 5.0  # seconds for questions it answers out of its own head
+_MAX_ANSWER = 1 << 20  # bytes
+_P2P = 421  # multiaddr code of a peer id
+
+# What a relay carries for one connection: as much as a training run needs, instead of 4 GiB and 30 minutes.
+_RELAY = {
+    "relayService": 1,
+    "relayDataLimit": 1 << 60,
+    "relayTimeLimit": "8760h",
+    "relayMaxCircuits": 256,
+    "relayMaxReservations": 1024,
+}
+
+Handler = Callable[[Pipe, str], Awaitable[None]]
+
+
+class DaemonError(PrimeError):
+    """The daemon is gone or could not do what it was asked."""
+
+
+@dataclass(frozen=True)
+class DaemonConfig:
+    """How the daemon meets the network; addresses are multiaddrs."""
+
+    identity: Path
+    listen: tuple[str, ...]
+    announce: tuple[str, ...] = ()
+    relays: tuple[str, ...] = ()
+    public: bool = False
+
+
+class Daemon:
+    """The running daemon. Its owner is this process: it ends with it, whichever way that ends."""
+
+    def __init__(self, p2p: Any, folder: SocketFolder) -> None:
+        self.p2p = p2p
+        self.peer_id: str = p2p.peer_id.to_base58()
+        self._folder = folder
+        self._incoming = folder.path / "streams.sock"
+        self._server: asyncio.AbstractServer | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(cls, config: DaemonConfig) -> "Daemon":
+        """Start the daemon.
+
+        Raises:
+            DaemonError: it did not come up.
+        """
+        folder = SocketFolder()
+        try:
+            p2p = await _p2p_for(config, folder.path).create(**_options(config))
+        except P2PDaemonError as error:
+            folder.close()
+            raise DaemonError(f"the libp2p daemon did not start: {error}") from None
+        except BaseException:
+            folder.close()
+            raise
+        return cls(p2p, folder)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.p2p._child.returncode is None
+
+    async def addresses(self) -> list[str]:
+        """Return the multiaddrs this host is known by, with its peer id."""
+        response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.IDENTIFY), _ANSWER)
+        return [f"{address}/p2p/{self.peer_id}" for address in _decoded(response.identify.addrs)]
+
+    async def peers(self) -> dict[str, list[str]]:
+        """Return the peers there is a connection to, and the multiaddrs of their ends."""
+        response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.LIST_PEERS), _ANSWER)
+        return {PeerID(peer.id).to_base58(): _decoded(peer.addrs) for peer in response.peers}
+
+    async def dial(self, peer_id: str, addresses: Sequence[str], timeout: float) -> None:
+        """Connect to a peer, at one of `addresses` or where libp2p knows it to be.
+
+        Raises:
+            DaemonError: with the reason it did not work.
+        """
+        request = p2pd_pb2.ConnectRequest(
+            peer=PeerID.from_base58(peer_id).to_bytes(),
+            addrs=[_encoded(address.removesuffix(f"/p2p/{peer_id}")) for address in addresses],
+            timeout=max(1, round(timeout)),
+        )
+        await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=request), timeout)
+
+    async def open(self, peer_id: str, protocol: str, timeout: float) -> Pipe:
+        """Return a stream to a peer that handles `protocol`.
+
+        Raises:
+            DaemonError: with the reason it did not work.
+        """
+        request = p2pd_pb2.StreamOpenRequest(
+            peer=PeerID.from_base58(peer_id).to_bytes(), proto=[protocol], timeout=max(1, round(timeout))
+        )
+        pipe = await self._connect(timeout)
+        try:
+            await self._exchange(pipe, p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_OPEN, streamOpen=request), timeout)
+        except BaseException:
+            pipe.abort()
+            raise
+        return pipe
+
+    async def handle(self, protocol: str, handler: Handler) -> None:
+        """Call `handler(pipe, peer_id)` in a task of its own for every stream that is opened for `protocol`."""
+        self._handlers[protocol] = handler
+        if self._server is None:
+            factory = lambda: Pipe(self._connected)  # noqa: E731
+            self._server = await asyncio.get_running_loop().create_unix_server(factory, str(self._incoming))
+        address = Multiaddr(f"/unix{self._incoming}").to_bytes()
+        request = p2pd_pb2.StreamHandlerRequest(addr=address, proto=[protocol], balanced=False)
+        await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_HANDLER, streamHandler=request), _ANSWER)
+
+    async def close(self) -> None:
+        """End the daemon and everything it carries."""
+        if self._server is not None:
+            self._server.close()
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STOP)
+        child = self.p2p._child
+        try:
+            await asyncio.wait_for(self.p2p.shutdown(), _STOP)
+        except asyncio.TimeoutError:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+        finally:
+            self._folder.close()
+
+    def _connected(self, pipe: Pipe) -> None:
+        task = asyncio.ensure_future(self._dispatch(pipe))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dispatch(self, pipe: Pipe) -> None:
+        try:
+            info = p2pd_pb2.StreamInfo.FromString(await _read_delimited(pipe, _ANSWER))
+            await self._handlers[info.proto](pipe, PeerID(info.peer).to_base58())
+        except (EndOfBytes, Stalled, DecodeError) as error:
+            log.warning("a stream came to nothing: %r", error)
+            pipe.abort()
+        except BaseException:
+            pipe.abort()
+            raise
+
+    async def _ask(self, request: Any, timeout: float) -> Any:
+        pipe = await self._connect(timeout)
+        try:
+            return await self._exchange(pipe, request, timeout)
+        finally:
+            pipe.abort()
+
+    async def _connect(self, timeout: float) -> Pipe:
+        path = self.p2p.daemon_listen_maddr["unix"]
+        loop = asyncio.get_running_loop()
+        try:
+            _, pipe = await asyncio.wait_for(loop.create_unix_connection(Pipe, path), timeout)
+        except (OSError, asyncio.TimeoutError):
+            raise DaemonError("the libp2p daemon is gone") from None
+        return pipe
+
+    async def _exchange(self, pipe: Pipe, request: Any, timeout: float) -> Any:
+        data = request.SerializeToString()
+        try:
+            await pipe.write([_varint(len(data)), data], timeout)
+            response = p2pd_pb2.Response.FromString(await _read_delimited(pipe, timeout))
+        except Stalled:
+            raise DaemonError(f"no answer within {timeout:g} s") from None
+        except (EndOfBytes, DecodeError):
+            raise DaemonError("the libp2p daemon is gone") from None
+        if response.type == p2pd_pb2.Response.ERROR:
+            raise DaemonError(_reason(response.error.msg))
+        return response
+
+
+def _options(config: DaemonConfig) -> dict[str, Any]:
+    """The arguments of hivemind's P2P for a configuration."""
+    loopback = all(_is_loopback(address) for address in config.listen)
+    relays = () if loopback else config.relays
+    return {
+        "host_maddrs": list(config.listen),
+        "announce_maddrs": list(config.announce) or None,
+        "identity_path": str(config.identity),
+        "check_if_identity_free": False,  # it reads RSA keys only
+        "nat_port_map": not loopback,
+        "auto_nat": not loopback,
+        "use_auto_relay": bool(relays),
+        "trusted_relays": list(relays) or None,
+        "force_reachability": "public" if config.public else None,
+        "startup_timeout": _START,
+    }
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.split("/")[2]).is_loopback
+
+
+def _p2p_for(config: DaemonConfig, folder: Path) -> Any:
+    """hivemind's P2P, with its sockets in `folder` instead of in /tmp and flags that it has no arguments for.
+
+    TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise.
+    """
+    relay = _RELAY if config.public else {"relayService": 0}
+    flags = {"server": {"dhtServer": 1, "noise": 0, **relay}}
+    return type("P2PInFolder", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{folder}/", "DHT_MODE_MAPPING": flags})
+
+
+def _reason(message: str) -> str:
+    """The daemon's error without the names of what we asked it for."""
+    return " ".join(message.rpartition("] ")[2].split())
+
+
+def _decoded(addresses: Iterable[bytes]) -> list[str]:
+    """Multiaddrs as text, but for those with protocols that this machine's hivemind does not know."""
+    texts = []
+    for address in addresses:
+        with suppress(ValueError, LookupError):
+            texts.append(str(Multiaddr(address)))
+    return texts
+
+
+def _encoded(address: str) -> bytes:
+    """The binary form of a multiaddr. hivemind's own wraps peer ids in CIDs, which the daemon does not read."""
+    first, *others = address.split("/p2p/")
+    encoded = Multiaddr(first).to_bytes()
+    for part in others:
+        peer_id, slash, rest = part.partition("/")
+        raw = PeerID.from_base58(peer_id).to_bytes()
+        encoded += _varint(_P2P) + _varint(len(raw)) + raw + (Multiaddr(slash + rest).to_bytes() if rest else b"")
+    return encoded
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+async def _read_delimited(pipe: Pipe, stall: float) -> bytes:
+    """Return a protobuf message's bytes; before them comes their length as a varint."""
+    length, shift, byte = 0, 0, memoryview(bytearray(1))
+    while True:
+        await pipe.read(byte, stall)
+        length |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if byte[0] < 0x80:
+            break
+        if length > _MAX_ANSWER:
+            raise DecodeError("too long")
+    data = bytearray(length)
+    await pipe.read(memoryview(data), stall)
+    return bytes(data)

@@ -1,0 +1,250 @@
+"""A node: this peer on the network."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prime_p2p.errors import BadInput, PrimeError, Unreachable
+from prime_p2p.network._hivemind import Multiaddr
+from prime_p2p.network.board import Board
+from prime_p2p.network.daemon import Daemon, DaemonConfig, DaemonError
+from prime_p2p.network.frames import FrameError, Schema
+from prime_p2p.network.identity import Identity, is_peer_id
+from prime_p2p.network.pipe import Pipe
+from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost, StreamStalled
+
+log = logging.getLogger(__name__)
+
+MAX_STREAMS = 64  # that one peer may have open to this one
+
+StreamHandler = Callable[[Stream], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Where a node is and whom it knows.
+
+    Attributes:
+        identity: file of the private key, made if there is none.
+        bootstrap: multiaddrs of peers to find the others by, each with its /p2p/ part.
+        host, port: IP address and TCP port to listen on; port 0 is any free one.
+        announce: multiaddrs others shall use instead of the ones this node sees itself.
+        relay: serve as a relay for peers behind NAT; needs a public address.
+        join_timeout: seconds for each bootstrap address to answer; all are tried at once.
+        rpc_timeout: seconds for one call of the DHT.
+    """
+
+    identity: Path
+    bootstrap: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 0
+    announce: tuple[str, ...] = ()
+    relay: bool = False
+    join_timeout: float = 15.0
+    rpc_timeout: float = 2.0
+
+
+class Node:
+    """One peer on the network: it publishes and looks up signed records, and opens and serves streams."""
+
+    def __init__(self, daemon: Daemon, board: Board, identity: Identity, opened: contextlib.AsyncExitStack) -> None:
+        self.identity = identity
+        self._opened = opened
+        self._daemon = daemon
+        self._board = board
+        self._streams: dict[str, set[Stream]] = {}
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def create(cls, config: NodeConfig) -> "Node":
+        """Start a node and join the swarm of its bootstrap peers.
+
+        Raises:
+            BadInput: an address, the identity or the port cannot be used.
+            Unreachable: no bootstrap peer answered; says why for each of them.
+        """
+        bootstrap = {address: _peer_of(address) for address in config.bootstrap}
+        for address in config.announce:
+            _check_announced(address)
+        listen = _listen_address(config.host, config.port)
+        _check_port(config.host, config.port)
+        identity = Identity.load_or_create(config.identity)
+        others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
+        async with contextlib.AsyncExitStack() as opened:
+            opened.enter_context(identity.lock())
+            daemon = await Daemon.start(
+                DaemonConfig(identity.path, (listen,), config.announce, tuple(others), config.relay)
+            )
+            opened.push_async_callback(daemon.close)
+            board = await Board.create(daemon, identity, config.rpc_timeout)
+            opened.push_async_callback(board.close)
+            await _join(board, others, config.join_timeout)
+            return cls(daemon, board, identity, opened.pop_all())
+
+    @property
+    def peer_id(self) -> str:
+        """The libp2p peer id, base58."""
+        return self.identity.peer_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether the libp2p daemon under this node still runs; nothing works without it."""
+        return self._daemon.alive
+
+    async def addresses(self) -> list[str]:
+        """Return the multiaddrs others may reach this node by, each with its /p2p/ part; loopback ones come last."""
+        return sorted(
+            await self._daemon.addresses(), key=lambda address: "/127.0.0.1/" in address or "/::1/" in address
+        )
+
+    async def publish(self, key: str, value: dict[str, Any], ttl: float) -> bool:
+        """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it."""
+        return await self._board.publish(key, value, ttl)
+
+    async def lookup(self, key: str) -> dict[str, dict[str, Any]]:
+        """Return what peers say under `key`: peer id -> value; only what is signed and has not expired."""
+        return await self._board.lookup(key)
+
+    async def open(self, peer_id: str, protocol: str, schema: Schema, timeout: float) -> Stream:
+        """Open a stream to a peer that serves `protocol`; it is the caller's to close.
+
+        Raises:
+            StreamStalled: it took longer than `timeout` seconds.
+            StreamLost: the peer is not there or does not serve that.
+        """
+        try:
+            pipe = await asyncio.wait_for(self._daemon.open(peer_id, protocol, timeout), timeout)
+        except asyncio.TimeoutError:
+            raise StreamStalled(peer_id, f"no stream within {timeout:g} s") from None
+        except (DaemonError, ValueError) as error:
+            raise StreamLost(peer_id, f"no stream: {error}") from None
+        return self._adopt(Stream(pipe, peer_id, schema))
+
+    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler) -> None:
+        """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
+
+        The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.
+        """
+
+        async def serve_one(pipe: Pipe, peer_id: str) -> None:
+            if len(self._streams.get(peer_id, ())) >= MAX_STREAMS:
+                log.warning("%s: refused, it has %d streams open", peer_id, MAX_STREAMS)
+                pipe.abort()
+                return
+            await _handle(protocol, handler, self._adopt(Stream(pipe, peer_id, schema)))
+
+        await self._daemon.handle(protocol, serve_one)
+
+    def _adopt(self, stream: Stream) -> Stream:
+        streams = self._streams.setdefault(stream.peer_id, set())
+        streams.add(stream)
+        stream.on_closed(lambda: self._forget(stream))
+        return stream
+
+    def _forget(self, stream: Stream) -> None:
+        streams = self._streams[stream.peer_id]
+        streams.discard(stream)
+        if not streams:
+            del self._streams[stream.peer_id]
+
+    async def close(self) -> None:
+        """Abort all streams and leave the network. May be called again, also while it runs."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        for stream in [stream for streams in self._streams.values() for stream in streams]:
+            stream.abort()
+        await self._opened.aclose()
+
+
+async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None:
+    try:
+        await handler(stream)
+    except StreamClosed:
+        stream.abort()
+    except (StreamError, FrameError) as error:
+        log.info("%s: a stream ended: %s", protocol, error)
+        stream.abort()
+    except Exception as error:
+        log.error("%s: the handler of a stream of %s failed: %r", protocol, stream.peer_id, error)
+        log.debug("%s failed here", protocol, exc_info=True)
+        stream.abort()
+    except BaseException:
+        stream.abort()
+        raise
+    stream.close()
+    await stream.wait_closed()
+
+
+async def _join(board: Board, bootstrap: dict[str, str], timeout: float) -> None:
+    async def reason(address: str, peer_id: str) -> str | None:
+        try:
+            await asyncio.wait_for(board.join(peer_id, address, timeout), timeout)
+        except asyncio.TimeoutError:
+            return f"no answer within {timeout:g} s"
+        except PrimeError as error:
+            return str(error)
+        return None
+
+    reasons = await asyncio.gather(*(reason(address, peer_id) for address, peer_id in bootstrap.items()))
+    failed = [f"{address}: {reason}" for address, reason in zip(bootstrap, reasons, strict=True) if reason]
+    if failed and len(failed) == len(bootstrap):
+        raise Unreachable("no bootstrap peer answers: " + "; ".join(failed))
+    for line in failed:
+        log.warning("bootstrap peer %s", line)
+    peers: dict[str, list[str]] = {}
+    for address, peer_id in bootstrap.items():
+        peers.setdefault(peer_id, []).append(address)
+    await board.start(peers)
+
+
+def _peer_of(address: str) -> str:
+    """The peer id of a bootstrap multiaddr: the last one, behind that of a relay if there is one."""
+    peer_id = address.rpartition("/p2p/")[2]
+    if not _is_multiaddr(address) or not is_peer_id(peer_id):
+        raise BadInput(f"bootstrap {address!r} is no multiaddr like /ip4/192.0.2.1/tcp/31337/p2p/12D3KooW...")
+    return peer_id
+
+
+def _check_announced(address: str) -> None:
+    if not _is_multiaddr(address) or "/p2p/" in address or "tcp" not in Multiaddr(address):
+        raise BadInput(f"announced {address!r} is no multiaddr like /dns4/node.example.org/tcp/31337")
+    if Multiaddr(address)["tcp"] == "0":
+        raise BadInput(f"announced {address!r} needs the port that others shall connect to")
+
+
+def _is_multiaddr(address: str) -> bool:
+    try:
+        Multiaddr(address)
+    except (ValueError, LookupError):
+        return False
+    return True
+
+
+def _listen_address(host: str, port: int) -> str:
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        raise BadInput(f"host {host!r} is no IP address") from None
+    if not 0 <= port < 65536:
+        raise BadInput(f"port {port} is not between 0 and 65535")
+    return f"/ip{version}/{host}/tcp/{port}"
+
+
+def _check_port(host: str, port: int) -> None:
+    """Bind it ourselves for a moment: the daemon would share it with another daemon without a word."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
