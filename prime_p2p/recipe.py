@@ -1,0 +1,348 @@
+"""What a run is: model, data, optimizers and round policy, read from a TOML file.
+
+Every mistake in a recipe is a `BadInput` of one line that names the file, the key and the reason.
+"""
+
+import difflib
+import json
+import reprlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from prime_p2p.errors import BadInput
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_COUNT = 2**40  # no count of a recipe is larger; keeps every product of two within what JSON and msgpack carry
+
+Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
+NotNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RunRecipe(_Section):
+    """[run]: which run this is. `outer_steps` is where a peer stops by itself, 0 for never."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    outer_steps: NotNegative = 0
+
+
+class ModelRecipe(_Section):
+    """[model]: the shape of a Llama. `context` is in tokens; tokens are bytes unless `vocab_size` allows for more."""
+
+    vocab_size: int = Field(default=256, ge=256, le=2**24)
+    hidden_size: Positive
+    intermediate_size: Positive
+    layers: Positive
+    heads: Positive
+    kv_heads: Positive
+    context: int = Field(ge=2, le=2**24)
+
+    @model_validator(mode="after")
+    def _shape_is_possible(self) -> "ModelRecipe":
+        if self.hidden_size % self.heads:
+            _impossible("hidden_size", f"must be divisible by model.heads (got {self.hidden_size} and {self.heads})")
+        if self.hidden_size // self.heads % 2:
+            size = self.hidden_size // self.heads
+            _impossible(
+                "hidden_size", f"must be an even number of times model.heads, for rotary embeddings (got {size})"
+            )
+        if self.heads % self.kv_heads:
+            _impossible("kv_heads", f"must divide model.heads (got {self.kv_heads} and {self.heads})")
+        return self
+
+
+class DataRecipe(_Section):
+    """[data]: the text. `source` is "python-stdlib" or a path, `exclude` patterns of relative paths."""
+
+    source: str = Field(default="python-stdlib", min_length=1)
+    validation_share: float = Field(default=0.05, gt=0, lt=1)
+    exclude: tuple[str, ...] = Field(default=(), strict=False)
+
+
+class InnerRecipe(_Section):
+    """[inner]: the optimizer of the inner steps. `batch_size` is in sequences, `total_steps` the length of a cosine."""
+
+    optimizer: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(gt=0, le=100)
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.95), strict=False)
+    weight_decay: float = Field(default=0.1, ge=0, le=1)
+    warmup_steps: NotNegative = 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    total_steps: NotNegative = 0
+    batch_size: Positive
+    clip: float = Field(default=1.0, ge=0)
+
+    @model_validator(mode="after")
+    def _cosine_has_a_length(self) -> "InnerRecipe":
+        if self.schedule == "cosine" and self.total_steps <= self.warmup_steps:
+            found = f"{self.total_steps} and {self.warmup_steps}"
+            _impossible("total_steps", f"must be greater than inner.warmup_steps for a cosine schedule (got {found})")
+        return self
+
+
+class OuterRecipe(_Section):
+    """[outer]: the Nesterov optimizer of the outer steps."""
+
+    learning_rate: float = Field(default=0.7, gt=0, le=100)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+
+
+class RoundRecipe(_Section):
+    """[round]: how peers meet. Times are in seconds.
+
+    `patience` bounds the wait for slower peers, `grace` is what a warned peer gets to join with the steps it has,
+    `stall_timeout` the time without a byte of progress after which a peer counts as gone, and `start_with` the number
+    of peers to wait for before the very first inner step.
+    """
+
+    inner_steps: Positive
+    patience: Seconds = 30.0
+    grace: Seconds = 2.0
+    stall_timeout: Seconds = 5.0
+    max_group: int = Field(default=32, ge=1, le=256)
+    start_with: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _group_has_room(self) -> "RoundRecipe":
+        if self.start_with > self.max_group:
+            found = f"{self.start_with} and {self.max_group}"
+            _impossible("start_with", f"must be at most round.max_group (got {found})")
+        return self
+
+
+class EvalRecipe(_Section):
+    """[eval]: validation every so many outer steps (0 for never), on so many fixed sequences."""
+
+    every: NotNegative = 5
+    sequences: Positive = 64
+
+
+class CheckpointRecipe(_Section):
+    """[checkpoint]: write to disk every so many outer steps (0 for only at the end), and keep the newest few."""
+
+    every: NotNegative = 10
+    keep: Positive = 2
+
+
+class Recipe(_Section):
+    """A whole recipe. Frozen; read it with `Recipe.load`."""
+
+    run: RunRecipe
+    model: ModelRecipe
+    data: DataRecipe = DataRecipe()
+    inner: InnerRecipe
+    outer: OuterRecipe = OuterRecipe()
+    round: RoundRecipe
+    eval: EvalRecipe = EvalRecipe()
+    checkpoint: CheckpointRecipe = CheckpointRecipe()
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
+        """Read a recipe file; `overrides` are "section.key=value" with a TOML value (text needs no quotes).
+
+        Raises:
+            BadInput: the file is missing, unreadable or not TOML, or a key or value is wrong. One line.
+        """
+        table = _read_toml(Path(path))
+        overridden = set()
+        for override in overrides:
+            section, key, value = _parse_override(override)
+            content = table.setdefault(section, {})
+            if isinstance(content, dict):  # otherwise the validation below names the section that is no table
+                content[key] = value
+                overridden.add((section, key))
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            raise BadInput(_first_mistake(error, str(path), overridden)) from None
+
+    def shared(self) -> dict[str, dict[str, Any]]:
+        """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""
+        local: Any = {"checkpoint": True, "eval": True, "run": {"outer_steps"}, "round": {"start_with"}}
+        return self.model_dump(mode="json", exclude=local)
+
+
+def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+    """Name the first key in which two `Recipe.shared` values differ, with both values; None if they agree.
+
+    `theirs` may come from anywhere: whatever it holds, the answer is one short line.
+    """
+    here, there = dict(_leaves(mine)), dict(_leaves(theirs))
+    for key in [*here, *(key for key in there if key not in here)]:
+        own, other = here.get(key, _NOT_SET), there.get(key, _NOT_SET)
+        if own != other:
+            return f"{key}: {_shown(own)} here, {_shown(other)} there"
+    return None
+
+
+class _NotSet:
+    def __repr__(self) -> str:
+        return "not set"
+
+
+_NOT_SET = _NotSet()
+
+
+def _leaves(shared: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for section, content in shared.items():
+        if isinstance(content, Mapping):
+            for key, value in content.items():
+                yield f"{_plain(section)}.{_plain(key)}", value
+        else:
+            yield _plain(section), content
+
+
+def _plain(key: object) -> str:
+    """A key as it is, unless somebody sent one that would not print on one line."""
+    return key if isinstance(key, str) and key.isidentifier() and len(key) <= 64 else reprlib.repr(key)
+
+
+def _shown(value: object) -> str:
+    """A value as TOML writes it, cut to a length that fits one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 64 else value[:61] + "...")
+    return reprlib.repr(value)
+
+
+def _impossible(key: str, reason: str) -> None:
+    """Refuse a combination of values, from a validator of a section; `key` is where the mistake is reported."""
+    raise PydanticCustomError("impossible", "{reason}", {"key": key, "reason": reason})
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: also endless numbers and nesting
+        raise BadInput(f"{path}: is not TOML: {_one_line(str(error))}") from None
+
+
+def _parse_override(override: str) -> tuple[str, str, Any]:
+    """Split "section.key=value" and read the value as the key's type asks for."""
+    target, equals, text = override.partition("=")
+    section, dot, key = (part.strip() for part in target.partition("."))
+    if not (equals and dot and section and key):
+        raise BadInput(f"--set {_one_line(override)}: must be section.key=value, as in inner.learning_rate=0.001")
+    if _field(section, key) is None:
+        name = f"{_one_line(section)}.{_one_line(key)}"
+        raise BadInput(f"--set {name}: unknown key{_suggestion((section, key))}")
+    return section, key, _parse_value(text.strip(), is_text=_is_text(section, key))
+
+
+def _parse_value(text: str, is_text: bool) -> Any:
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    value = table["value"]
+    if len(table) > 1 or (is_text and not isinstance(value, str)):
+        return text
+    return value
+
+
+def _field(section: str, key: str) -> FieldInfo | None:
+    fields = _section_fields(section)
+    return None if fields is None else fields.get(key)
+
+
+def _section_fields(section: str) -> Mapping[str, FieldInfo] | None:
+    field = Recipe.model_fields.get(section)
+    if field is None or not isinstance(field.annotation, type):
+        return None
+    return field.annotation.model_fields if issubclass(field.annotation, BaseModel) else None
+
+
+def _is_text(section: str, key: str) -> bool:
+    field = _field(section, key)
+    return field is not None and (field.annotation is str or get_origin(field.annotation) is Literal)
+
+
+def _suggestion(location: Sequence[object]) -> str:
+    """What an unknown section or section.key was probably meant to be; empty when nothing is close."""
+    sections = list(Recipe.model_fields)
+    keys = [f"{section}.{key}" for section in sections for key in _section_fields(section) or ()]
+    name = ".".join(str(part) for part in location)
+    close = difflib.get_close_matches(name, keys if len(location) > 1 else sections, n=1, cutoff=0.75)
+    if not close and len(location) > 1:
+        close = [key for key in keys if key.partition(".")[2] == location[-1]][:1]
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+_REASONS = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must start with a letter or digit and hold at most 64 letters, digits, '.', '_' or '-'",
+    "literal_error": "must be {expected}",
+    "tuple_type": "must be a list",
+    "too_long": "must have {max_length} values",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
+
+
+def _first_mistake(error: ValidationError, path: str, overridden: set[tuple[str, str]]) -> str:
+    """The first mistake of a failed validation in one line: where it stands, the key, and the reason."""
+    mistakes = error.errors(include_url=False)
+    # An unknown key goes first: it explains the missing one it was meant to be.
+    mistake = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
+    location = list(mistake["loc"])
+    if mistake["type"] == "impossible":
+        location.append(mistake["ctx"]["key"])
+    elif mistake["type"] == "missing" and isinstance(location[-1], int):
+        location.pop()  # a list that ends too early is a mistake of the list
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{_plain(part)}" for part in location)[1:]
+    where = "--set" if tuple(location[:2]) in overridden else f"{_one_line(path)}:"
+    more = len(mistakes) - 1
+    return f"{where} {key}: {_reason(mistake, location)}" + (f"; and {more} more" if more else "")
+
+
+def _reason(mistake: ErrorDetails, location: Sequence[object]) -> str:
+    kind, context = mistake["type"], mistake.get("ctx", {})
+    if kind == "impossible":
+        return str(context["reason"])
+    if kind == "missing" and isinstance(mistake["loc"][-1], int):
+        return f"has too few values (got {_shown(mistake['input'])})"
+    if kind == "missing":
+        return "is missing" if len(location) > 1 else "this section is missing"
+    if kind == "extra_forbidden":
+        return f"unknown {'key' if len(location) > 1 else 'section'}{_suggestion(location)}"
+    limits = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in context.items()}
+    reason = _REASONS[kind].format(**limits) if kind in _REASONS else _one_line(mistake["msg"])
+    return f"{reason} (got {_shown(mistake['input'])})"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,89 @@
+"""A model's trainable parameters as one flat float32 vector, read and written in place, slice by slice."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+import numpy as np
+import torch
+from blake3 import blake3
+
+from prime_p2p.allreduce.codec import Float32
+from prime_p2p.errors import BadInput
+
+SLICE = 1 << 20
+"""Elements copied at a time where a whole vector is walked."""
+
+
+class FlatParameters:
+    """The trainable parameters of ``model`` in the order it names them; a tied parameter appears once.
+
+    The vector has ``n`` elements. Buffers (running statistics and the like) are no part of it and are not shared.
+    Raises BadInput for a model with nothing to train or with parameters that are not contiguous in memory.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        if not named:
+            raise BadInput("the model has no parameter to train")
+        for name, parameter in named:
+            if not parameter.is_contiguous():
+                raise BadInput(f"parameter {name} is not contiguous in memory; make it so before training")
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._starts = list(accumulate((parameter.numel() for parameter in self._parameters), initial=0))
+        self.n = self._starts.pop()
+
+    @property
+    def layout(self) -> str:
+        """A hash of names and shapes: equal where two models have the same flat vector."""
+        shapes = [(name, list(parameter.shape)) for name, parameter in zip(self._names, self._parameters, strict=True)]
+        return blake3(repr(shapes).encode()).hexdigest(16)
+
+    def name_of(self, index: int) -> str:
+        """The parameter that element ``index`` of the vector belongs to."""
+        return self._names[bisect_right(self._starts, index) - 1]
+
+    def read(self, start: int, out: Float32) -> None:
+        """Copy elements ``start`` to ``start + len(out)`` into ``out``."""
+        target = torch.from_numpy(out)
+        for here, piece in self._pieces(start, len(out)):
+            target[here : here + piece.numel()].copy_(piece)
+
+    def write(self, start: int, values: Float32) -> None:
+        """Set elements ``start`` to ``start + len(values)``."""
+        source = torch.from_numpy(values)
+        for here, piece in self._pieces(start, len(values)):
+            piece.copy_(source[here : here + piece.numel()])
+
+    def add(self, values: Float32, sign: float) -> None:
+        """Add ``sign`` times the whole vector ``values`` (shape [n]) in place."""
+        scratch = np.empty(min(SLICE, self.n), np.float32)
+        for start in range(0, self.n, SLICE):
+            part = scratch[: min(SLICE, self.n - start)]
+            self.read(start, part)
+            if sign > 0:
+                part += values[start : start + len(part)]
+            else:
+                part -= values[start : start + len(part)]
+            self.write(start, part)
+
+    def to_numpy(self) -> Float32:
+        """A copy of the whole vector, shape [n]."""
+        out = np.empty(self.n, np.float32)
+        self.read(0, out)
+        return out
+
+    def _pieces(self, start: int, length: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """The parameters' memory behind a range of the vector: (offset in the range, flat view)."""
+        stop = start + length
+        index = bisect_right(self._starts, start) - 1
+        while start < stop:
+            first = start - self._starts[index]
+            flat = self._parameters[index].detach().view(-1)
+            piece = flat[first : first + stop - start]
+            yield start - (stop - length), piece
+            start += piece.numel()
+            index += 1
