@@ -1,0 +1,97 @@
+"""The life of a bootstrap node: an address to find the others by, and a relay; it holds nothing and trains nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import signal
+from collections.abc import Callable, Sequence
+
+import uvloop
+
+from prime_p2p.errors import PrimeError
+from prime_p2p.lifetime import stop_with_parent
+from prime_p2p.network.node import Node, NodeConfig
+
+_LOOK_INTERVAL = 1.0  # seconds between two looks at whether the daemon still runs
+
+
+class Stopped(PrimeError):
+    """The node was told to stop before it could be reached."""
+
+    exit_code = 130
+
+
+def run(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bool = False) -> None:
+    """Serve until SIGINT or SIGTERM, or with ``watch_parent`` until standard input closes.
+
+    ``announce`` is given the multiaddress that others need, once, when the node can be reached at it.
+
+    Raises:
+        BadInput, Unreachable: The node cannot be started with this configuration.
+        PrimeError: The libp2p daemon ended.
+    """
+    uvloop.run(_live(config, announce, watch_parent))
+
+
+async def _live(config: NodeConfig, announce: Callable[[str], None], watch_parent: bool) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if watch_parent:
+        stop_with_parent(lambda: loop.call_soon_threadsafe(stop.set))
+    node = await _created(config, stop)
+    try:
+        announce(best_address(await node.addresses(), config.announce))
+        while not stop.is_set():
+            if not node.alive:
+                raise PrimeError("the libp2p daemon of this bootstrap node ended; start the node again")
+            await _wait(stop, _LOOK_INTERVAL)
+    finally:
+        await node.close()
+
+
+async def _created(config: NodeConfig, stop: asyncio.Event) -> Node:
+    """The node, unless the request to stop comes first."""
+    creation = asyncio.ensure_future(Node.create(config))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((creation, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not creation.done():
+        creation.cancel()
+        await asyncio.wait((creation,))
+        raise Stopped("stopped before the node could be reached")
+    return creation.result()
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except asyncio.TimeoutError:
+        return
+
+
+def best_address(addresses: Sequence[str], announced: Sequence[str] = ()) -> str:
+    """The address to give to others: an announced one, else a public one, else one of the local network, else any.
+
+    Raises:
+        PrimeError: The node listens nowhere.
+    """
+    if not addresses:
+        raise PrimeError("this bootstrap node listens at no address; check --host and --announce")
+    return min(addresses, key=lambda address: _remoteness(address, announced))
+
+
+def _remoteness(address: str, announced: Sequence[str]) -> tuple[int, int]:
+    """Smaller is easier to reach from elsewhere; TCP goes before anything built on it or on UDP."""
+    plain = 0 if re.fullmatch(r"/[^/]+/[^/]+/tcp/\d+(/p2p/[^/]+)?", address) else 1
+    if any(address == one or address.startswith(f"{one}/p2p/") for one in announced):
+        return 0, plain
+    host = address.split("/")[2] if address.count("/") >= 2 else ""
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return 1, plain  # a DNS name
+    return (4 if ip.is_loopback else 3 if ip.is_link_local else 1 if ip.is_global else 2), plain

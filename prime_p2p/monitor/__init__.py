@@ -1,0 +1,1 @@
+"""What people see of a run: metrics on disk, live events, the console and the report."""

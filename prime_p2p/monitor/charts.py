@@ -1,0 +1,200 @@
+"""Charts as inline SVG: text in, text out, coloured by the CSS classes of the page they stand in.
+
+A chart is drawn for one size. A page holds it twice, wide and narrow, and shows the one that fits the screen, so that
+the text stays readable on both without a script.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+MAX_POINTS = 200  # of one line; more are averaged, a screen could not tell them apart
+MAX_BARS = 80
+MAX_MARKS = 40
+
+
+@dataclass(frozen=True)
+class Size:
+    """A chart's size in CSS pixels, and the style class that shows it."""
+
+    name: str
+    width: int
+    height: int
+
+
+WIDE, NARROW = Size("wide", 760, 280), Size("narrow", 360, 250)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one kind over outer steps; ``css`` names its colour. Points are (outer step, value)."""
+
+    label: str
+    css: str
+    points: tuple[tuple[float, float], ...]
+    marked: bool = False  # a dot at each point, unless they would run together
+    hints: bool = True  # hovering over a line shows its values
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a chart says at its axes. ``unit`` follows the values that hovering shows."""
+
+    title: str
+    y_label: str
+    unit: str = ""
+    from_zero: bool = True
+    whole_y: bool = False
+
+
+def line_chart(axes: Axes, series: Sequence[Series]) -> str:
+    """Lines over outer steps, for both sizes; a sentence where there is nothing to draw."""
+    series = [thinned(one, MAX_POINTS) for one in series if one.points]
+    if not series:
+        return _nothing(axes)
+    return "".join(_draw_lines(axes, series, size) for size in (WIDE, NARROW))
+
+
+def bar_chart(axes: Axes, series: Sequence[Series]) -> str:
+    """Bars over outer steps, the series stacked on each other; all series have the same outer steps."""
+    series = [one for one in series if one.points]
+    if not series:
+        return _nothing(axes)
+    return "".join(_draw_bars(axes, [thinned(one, MAX_BARS) for one in series], size) for size in (WIDE, NARROW))
+
+
+def legend(series: Sequence[Series]) -> str:
+    """An HTML list of what the colours mean."""
+    items = (f'<li><i class="swatch {one.css}"></i>{escape(one.label)}</li>' for one in series if one.points)
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
+    """At most ``most`` + 1 round numbers (1, 2 or 5 times a power of ten apart) within [low, high]."""
+    span = high - low
+    if span <= 0:
+        return [low]
+    rough = span / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = max(1.0, step) if whole else step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def thinned(series: Series, most: int) -> Series:
+    """The series with at most ``most`` points: means of neighbours, in groups whose sizes differ by at most one."""
+    count = len(series.points)
+    if count <= most:
+        return series
+    groups = [series.points[count * place // most : count * (place + 1) // most] for place in range(most)]
+    points = tuple((sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups)
+    return replace(series, points=points)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Maps values to the pixels of one size, and draws what stands around them."""
+
+    axes: Axes
+    size: Size
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+    LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 42
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return round(self.LEFT + (value - low) / (high - low) * (self.size.width - self.LEFT - self.RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        floor = self.size.height - self.BOTTOM
+        return round(floor - (value - low) / (high - low) * (floor - self.TOP), 1)
+
+    def svg(self, content: str, x_ticks: Sequence[float]) -> str:
+        size, axes = self.size, self.axes
+        right, floor = size.width - self.RIGHT, size.height - self.BOTTOM
+        parts = [
+            f'<svg class="chart {size.name}" viewBox="0 0 {size.width} {size.height}" role="img"'
+            f' aria-label="{escape(axes.title)}"><text class="axis" x="4" y="13">{escape(axes.y_label)}</text>'
+        ]
+        for value in ticks(*self.y_range, most=5, whole=axes.whole_y):
+            y = self.y(value)
+            parts.append(f'<line class="grid" x1="{self.LEFT}" x2="{right}" y1="{y}" y2="{y}"/>')
+            parts.append(f'<text class="tick end" x="{self.LEFT - 7}" y="{y + 4}">{_number(value)}</text>')
+        for value in x_ticks:
+            parts.append(f'<text class="tick mid" x="{self.x(value)}" y="{floor + 17}">{_number(value)}</text>')
+        parts.append(f'<line class="base" x1="{self.LEFT}" x2="{right}" y1="{floor}" y2="{floor}"/>')
+        parts.append(f'<text class="axis mid" x="{(self.LEFT + right) / 2}" y="{size.height - 6}">outer step</text>')
+        return "".join([*parts, content, "</svg>"])
+
+
+def _draw_lines(axes: Axes, series: Sequence[Series], size: Size) -> str:
+    xs = [x for one in series for x, _ in one.points]
+    ys = [y for one in series for _, y in one.points]
+    frame = _Frame(axes, size, _room(min(xs), max(xs)), _padded(min(ys), max(ys), axes.from_zero))
+    content = []
+    for one in series:
+        path = " ".join(f"{frame.x(x)},{frame.y(y)}" for x, y in one.points)
+        content.append(f'<polyline class="line {one.css}" points="{path}"/>')
+    for one in (one for one in series if one.hints):
+        marked = (one.marked and len(one.points) <= MAX_MARKS) or len(one.points) == 1
+        radius, style = (3.5, "dot") if marked else (5, "hover")
+        for x, y in one.points:
+            hint = escape(f"{one.label}, outer step {_number(round(x, 1))}: {_number(y)}{axes.unit}")
+            content.append(
+                f'<circle class="{style} {one.css}" cx="{frame.x(x)}" cy="{frame.y(y)}" r="{radius}">'
+                f"<title>{hint}</title></circle>"
+            )
+    most = 10 if size is WIDE else 5
+    return frame.svg("".join(content), ticks(*frame.x_range, most=most, whole=True))
+
+
+def _draw_bars(axes: Axes, series: Sequence[Series], size: Size) -> str:
+    xs = [x for x, _ in series[0].points]
+    step = (xs[-1] - xs[0]) / (len(xs) - 1) if len(xs) > 1 else 1.0
+    heights = [sum(one.points[place][1] for one in series) for place in range(len(xs))]
+    frame = _Frame(axes, size, (xs[0] - step / 2, xs[-1] + step / 2), _padded(0.0, max(heights), True))
+    width = round(min(48.0, max(1.0, (frame.x(xs[0] + step) - frame.x(xs[0])) * 0.78)), 1)
+    content = []
+    for place, x in enumerate(xs):
+        below = 0.0
+        for one in series:
+            value = one.points[place][1]
+            top = frame.y(below + value)
+            height = round(frame.y(below) - top, 1)
+            below += value
+            if height > 0:
+                hint = escape(f"{one.label}, outer step {_number(round(x, 1))}: {_number(value)}{axes.unit}")
+                content.append(
+                    f'<rect class="bar {one.css}" x="{round(frame.x(x) - width / 2, 1)}" y="{top}" width="{width}"'
+                    f' height="{height}"><title>{hint}</title></rect>'
+                )
+    most = 10 if size is WIDE else 5
+    return frame.svg("".join(content), [x for x in ticks(xs[0], xs[-1], most=most, whole=True) if x >= xs[0]])
+
+
+def _room(low: float, high: float) -> tuple[float, float]:
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _padded(low: float, high: float, from_zero: bool) -> tuple[float, float]:
+    if from_zero:
+        return (0.0, high * 1.06) if high > 0 else (0.0, 1.0)
+    space = (high - low) * 0.06 or abs(high) * 0.05 or 0.5
+    return low - space, high + space
+
+
+def _number(value: float) -> str:
+    """A figure as short as it may be: thousands apart, at most four digits behind the point."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+
+
+def _nothing(axes: Axes) -> str:
+    return f'<p class="nothing">{escape(axes.title)}: nothing was measured.</p>'

@@ -1,0 +1,130 @@
+"""What a peer tells while it runs: event lines for the program that started it, or plain lines for a person."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from prime_p2p.monitor.events import EventWriter, OutputLost, Progress, State
+from prime_p2p.monitor.metrics import RoundMetrics
+
+PLAIN_INTERVAL = 10.0  # seconds between two lines about inner steps
+
+
+class Reporter(Protocol):
+    """Where a peer's news go. ``phase`` may be called from another thread than the rest."""
+
+    def ready(self, peer_id: str, addresses: Sequence[str]) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def phase(self, state: State, group_size: int) -> None: ...
+
+    def outer_step(self, metrics: RoundMetrics) -> None: ...
+
+    def log(self, text: str) -> None: ...
+
+    def done(self, outer_step: int, digest: bytes) -> None: ...
+
+
+class EventReporter:
+    """Event lines on standard output, see ``monitor.events``."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._last = Progress(0, 0, 0, None, 0.0, 0, 0, State.JOINING)
+        self._lost: OutputLost | None = None
+
+    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
+        self._writer.ready(peer_id, addresses[0] if addresses else "")
+
+    def progress(self, progress: Progress) -> None:
+        if self._lost is not None:
+            lost, self._lost = self._lost, None
+            raise lost
+        self._last = progress
+        self._writer.progress(progress)
+
+    def phase(self, state: State, group_size: int) -> None:
+        last = self._last
+        self._last = Progress(
+            last.outer_step,
+            last.inner_step,
+            last.inner_steps,
+            last.loss,
+            last.tokens_per_second,
+            group_size or last.group_size,
+            last.bytes_sent,
+            state,
+        )
+        try:
+            self._writer.progress(self._last)
+        except OutputLost as lost:
+            self._lost = lost  # for the training thread to see
+
+    def outer_step(self, metrics: RoundMetrics) -> None:
+        self._writer.outer_step(metrics)
+
+    def log(self, text: str) -> None:
+        self._writer.log(text)
+
+    def done(self, outer_step: int, digest: bytes) -> None:
+        self._writer.done(outer_step, digest.hex())
+
+
+class PlainReporter:
+    """A line an outer step on standard output, and one every ten seconds in between."""
+
+    def __init__(self) -> None:
+        self._last_line = 0.0
+
+    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
+        self._say(f"peer {peer_id}")
+        for address in addresses:
+            self._say(f"reachable at {address}")
+
+    def progress(self, progress: Progress) -> None:
+        if time.monotonic() - self._last_line >= PLAIN_INTERVAL:
+            loss = "-" if progress.loss is None else f"{progress.loss:.4f}"
+            self._say(
+                f"outer step {progress.outer_step}, inner step {progress.inner_step}/{progress.inner_steps}: "
+                f"loss {loss}, {progress.tokens_per_second:,.0f} tokens/s"
+            )
+
+    def phase(self, state: State, group_size: int) -> None:
+        return
+
+    def outer_step(self, metrics: RoundMetrics) -> None:
+        loss = "-" if metrics.train_loss is None else f"{metrics.train_loss:.4f}"
+        validation = "" if metrics.val_loss is None else f", validation loss {metrics.val_loss:.4f}"
+        self._say(
+            f"outer step {metrics.outer_step} done: loss {loss}{validation}, group of {len(metrics.group)}, "
+            f"{metrics.seconds.total:.1f} s, {metrics.compute_share:.0%} of it computing, "
+            f"{metrics.bytes_sent / 1e6:.1f} MB sent, digest {metrics.digest[:12]}"
+        )
+
+    def log(self, text: str) -> None:
+        self._say(text)
+
+    def done(self, outer_step: int, digest: bytes) -> None:
+        self._say(f"the run has ended at outer step {outer_step}, digest {digest.hex()[:12]}")
+
+    def _say(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        print(text, file=sys.stdout, flush=True)
+
+
+@contextmanager
+def open_reporter(json: bool) -> Iterator[Reporter]:
+    """The reporter a peer was asked for; event lines own standard output until the end."""
+    if not json:
+        yield PlainReporter()
+        return
+    writer = EventWriter.on_stdout()
+    try:
+        yield EventReporter(writer)
+    finally:
+        writer.close()

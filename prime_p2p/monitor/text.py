@@ -1,0 +1,58 @@
+"""Text for a terminal, some of which strangers wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LONGEST = 400  # characters of a text that somebody else wrote
+
+
+def printable(text: str) -> str:
+    """``text`` in one line, without the control characters that move a terminal's cursor or change its colours."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return "".join(character if character.isprintable() else "�" for character in line)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read a clock: 0:42, 12:05 or 3:07:30."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def status_table(heartbeats: Sequence[Mapping[str, Any]]) -> str:
+    """The peers of runs, a line each, furthest first; ``heartbeats`` as ``swarm.membership.status`` gives them."""
+    if not heartbeats:
+        return "no peer is there"
+    order = sorted(heartbeats, key=lambda beat: (beat["run"], -beat["outer_step"], beat["peer_id"]))
+    rows = [_HEADS, *(_status_row(beat) for beat in order)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
+    return "\n".join(_aligned(row, widths) for row in rows)
+
+
+_HEADS = ("run", "peer", "step", "state", "seen", "tokens", "digest", "address")
+_NUMBERS = ("step", "seen", "tokens")
+
+
+def _status_row(beat: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = (
+        beat["run"],
+        beat["name"] or f"…{beat['peer_id'][-8:]}",
+        str(beat["outer_step"]),
+        beat["state"],
+        f"{beat['age_s']:.0f} s",
+        f"{beat['tokens']:,}",
+        beat["digest"][:8],
+        beat["addresses"][0].partition("/p2p/")[0] if beat["addresses"] else "",
+    )
+    return tuple(printable(text) for text in texts)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (
+        text.rjust(width) if head in _NUMBERS else text.ljust(width)
+        for head, text, width in zip(_HEADS, row, widths, strict=True)
+    )
+    return "  ".join(cells).rstrip()

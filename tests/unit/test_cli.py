@@ -1,0 +1,254 @@
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prime_p2p
+from prime_p2p import bootstrap_node, cli, local_swarm, status
+from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.network.node import NodeConfig
+from prime_p2p.swarm.swarm import SwarmOptions
+
+Cli = Callable[..., int]
+
+REPORT = {
+    "name": "tiny",
+    "directory": "runs/tiny",
+    "peers": 2,
+    "peers_finished": 2,
+    "outer_steps": 3,
+    "outer_steps_asked": 3,
+    "wall_seconds": 12.0,
+    "val_loss": {"start": 5.5, "end": 1.5},
+    "digests_agree": True,
+    "compute_share": 0.75,
+    "bytes_sent_per_peer": 3000,
+    "rounds": [{"digest": "ab" * 32}],
+    "events": [],
+    "failure": None,
+    "exit_code": 0,
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs the command line with arguments and returns its exit code."""
+
+    def run_with(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["prime-p2p", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+    return run_with
+
+
+@pytest.fixture
+def swarm_options(monkeypatch: pytest.MonkeyPatch) -> list[local_swarm.SwarmOptions]:
+    """The options that the swarm command ran with; no swarm is started."""
+    seen: list[local_swarm.SwarmOptions] = []
+
+    def fake(options: local_swarm.SwarmOptions) -> dict[str, Any]:
+        seen.append(options)
+        return dict(REPORT)
+
+    monkeypatch.setattr(local_swarm, "run", fake)
+    return seen
+
+
+@pytest.fixture
+def peer_options(monkeypatch: pytest.MonkeyPatch) -> list[types.SimpleNamespace]:
+    """The options that the peer command ran with; no peer is started, and torch is not loaded."""
+    seen: list[types.SimpleNamespace] = []
+    module = types.ModuleType("prime_p2p.peer")
+    module.PeerOptions = types.SimpleNamespace  # type: ignore[attr-defined]
+    module.run = lambda options: seen.append(options) or 7  # type: ignore[attr-defined, func-returns-value]
+    monkeypatch.setitem(sys.modules, "prime_p2p.peer", module)
+    return seen
+
+
+def test_the_summary_is_all_there_is_on_standard_output(
+    run: Cli, swarm_options: list[local_swarm.SwarmOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("swarm", "--peers", "2") == 0
+    assert capsys.readouterr().out.startswith("2 of 2 peers made 3 of 3 outer steps")
+
+
+def test_json_is_one_object_on_standard_output(
+    run: Cli, swarm_options: list[local_swarm.SwarmOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("swarm", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == REPORT
+
+
+def test_the_options_of_a_swarm_reach_it(run: Cli, swarm_options: list[local_swarm.SwarmOptions]) -> None:
+    run("swarm", "--peers", "3", "--outer-steps", "5", "--seed", "9", "--out", "here", "--set", "round.grace=1")
+    (options,) = swarm_options
+    assert (options.peers, options.out) == (3, Path("here"))
+    assert options.overrides == ("round.grace=1", "run.outer_steps=5", "run.seed=9")
+
+
+def test_the_default_swarm_is_four_peers_of_the_tiny_recipe_from_any_folder(
+    run: Cli, swarm_options: list[local_swarm.SwarmOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("swarm")
+    (options,) = swarm_options
+    assert (options.peers, options.out, options.overrides) == (4, None, ())
+    assert options.recipe.name == "tiny.toml"
+    assert options.recipe.is_file()
+
+
+def test_a_failed_swarm_ends_with_its_code_and_one_line(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = REPORT | {"exit_code": 1, "failure": "no peer made all 3 outer steps"}
+    monkeypatch.setattr(local_swarm, "run", lambda options: failed)
+    assert run("swarm", "--json") == 1
+    output = capsys.readouterr()
+    assert json.loads(output.out) == failed
+    assert output.err == "prime-p2p: no peer made all 3 outer steps\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["swarm", "--peers", "0"],
+        ["swarm", "--peers", "many"],
+        ["swarm", "--no-such-option"],
+        ["swarm", "--recipe"],
+        ["peer", "--recipe", "tiny"],
+        ["bootstrap", "--port", "65536"],
+        ["no-such-command"],
+        ["swarm", "--recipe", "no-such-recipe.toml"],
+        ["swarm", "--set", "nonsense"],
+        ["peer", "--recipe", "tiny", "--bootstrap", "x", "--set", "run.nonsense=1"],
+        ["status", "--bootstrap", "nonsense"],
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line_and_exit_code_2(
+    arguments: list[str], run: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("prime-p2p: ")
+    assert output.err.count("\n") == 1
+
+
+def test_an_error_ends_with_its_own_code(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreachable(bootstrap: object, run: object) -> list[dict[str, Any]]:
+        raise Unreachable("nobody answers\nat all")
+
+    monkeypatch.setattr(status, "look", unreachable)
+    assert run("status", "--bootstrap", "/ip4/192.0.2.1/tcp/1/p2p/x") == 3
+    assert capsys.readouterr().err == "prime-p2p: nobody answers at all\n"
+
+
+def test_ctrl_c_ends_without_a_traceback(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(bootstrap: object, run: object) -> list[dict[str, Any]]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "look", interrupted)
+    assert run("status", "--bootstrap", "x") == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_status_can_be_had_as_json(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[list[str], str | None]] = []
+
+    def look(bootstrap: list[str], run: str | None) -> list[dict[str, Any]]:
+        asked.append((bootstrap, run))
+        return [{"peer_id": "x"}]
+
+    monkeypatch.setattr(status, "look", look)
+    assert run("status", "--bootstrap", "a", "--bootstrap", "b", "--run", "tiny", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"peer_id": "x"}]
+    assert asked == [(["a", "b"], "tiny")]
+
+
+def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[types.SimpleNamespace]) -> None:
+    arguments = (
+        "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --port 5 --announce c"
+        " --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json --stop-with-parent"
+    )
+    assert run("peer", *arguments.split()) == 7
+    (options,) = peer_options
+    assert options.recipe.inner.batch_size == 3
+    assert (options.bootstrap, options.directory) == (("a", "b"), Path("home"))
+    assert options.swarm == SwarmOptions(Path("key"), "127.0.0.1", 5, ("c",), 50.0)
+    assert (options.threads, options.device) == (2, "cpu")
+    assert (options.json, options.stop_with_parent) == (True, True)
+
+
+def test_a_peer_lives_in_a_folder_named_after_the_run(run: Cli, peer_options: list[types.SimpleNamespace]) -> None:
+    run("peer", "--recipe", "tiny", "--bootstrap", "a", "--set", "run.name=mine")
+    (options,) = peer_options
+    assert (options.directory, options.swarm.identity) == (Path("runs/mine"), None)
+
+
+def test_a_bootstrap_node_prints_its_address_and_nothing_else(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configs: list[NodeConfig] = []
+
+    def serve(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bool) -> None:
+        configs.append(config)
+        announce("/ip4/192.0.2.1/tcp/31337/p2p/x")
+
+    monkeypatch.setattr(bootstrap_node, "run", serve)
+    assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337") == 0
+    assert capsys.readouterr().out == "/ip4/192.0.2.1/tcp/31337/p2p/x\n"
+    (config,) = configs
+    assert (config.host, config.port, config.relay) == ("0.0.0.0", 31337, True)
+    assert config.announce == ("/dns4/example.org/tcp/31337",)
+
+
+def test_a_taken_folder_is_refused_in_one_line(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(options: object) -> dict[str, Any]:
+        raise BadInput("out holds the report of an earlier swarm")
+
+    monkeypatch.setattr(local_swarm, "run", refuse)
+    assert run("swarm") == 2
+    assert capsys.readouterr().err == "prime-p2p: out holds the report of an earlier swarm\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["swarm", "--help"], ["peer", "--help"]])
+def test_help_is_given_without_loading_anything_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from prime_p2p.cli import main\n"
+        f"sys.argv = ['prime-p2p', *{arguments!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    heavy = {'torch', 'transformers', 'hivemind', 'numpy', 'rich.live'} & set(sys.modules)\n"
+        "    print(sorted(heavy), file=sys.stderr)\n"
+    )
+    root = Path(prime_p2p.__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=root)
+    assert (result.returncode, result.stderr) == (0, "[]\n")
+    assert "Usage: prime-p2p" in result.stdout
+
+
+def test_what_runs_beside_a_peer_does_not_load_torch() -> None:
+    code = (
+        "import sys\n"
+        "import prime_p2p.bootstrap_node, prime_p2p.local_swarm, prime_p2p.status, prime_p2p.monitor.page\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    root = Path(prime_p2p.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=root)
