@@ -1,0 +1,122 @@
+"""What a ``RoundMachine`` is told, and what it says to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Union
+
+from prime_p2p.network.frames import Message
+from prime_p2p.swarm.gathering import Seen
+from prime_p2p.swarm.groups import Group
+
+
+class Phase(Enum):
+    TRAINING = "training"
+    GATHERING = "gathering"
+    REDUCING = "reducing"
+    VOTING = "voting"
+    UNCERTAIN = "uncertain"
+    APPLYING = "applying"
+
+
+# Events
+
+
+@dataclass(frozen=True)
+class Received:
+    sender: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class PeerLost:
+    """The peer's control stream broke or went silent, or it said that it leaves."""
+
+    peer_id: str
+
+
+@dataclass(frozen=True)
+class PeersSeen:
+    """The whole current view of the other peers."""
+
+    peers: Mapping[str, Seen]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Our pseudo-gradient is there: ``weight`` tokens, and the bandwidth we offer."""
+
+    weight: int
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class StateChanged:
+    """We now hold another state: an update was applied, or we moved to another peer's."""
+
+    step: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class ReduceDone:
+    group_id: bytes
+    update_digest: bytes
+
+
+@dataclass(frozen=True)
+class ReduceFailed:
+    group_id: bytes
+    blamed: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Woken:
+    """The time that ``wake_at`` gave has come."""
+
+
+Event = Union[Received, PeerLost, PeersSeen, Ready, StateChanged, ReduceDone, ReduceFailed, Woken]
+
+
+# Actions
+
+
+@dataclass(frozen=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class StartReduce:
+    group: Group
+
+
+@dataclass(frozen=True)
+class StopReduce:
+    group_id: bytes
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The update of this group is agreed: apply it. ``attempts`` counts the groups begun for this outer step."""
+
+    group: Group
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Missed:
+    """No outer step for us now; train on with the pseudo-gradient kept, and look whether others moved on."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class HurryUp:
+    """The group is about to close: end the inner steps early."""
+
+
+Action = Union[Send, StartReduce, StopReduce, Commit, Missed, HurryUp]

@@ -1,0 +1,137 @@
+"""Control streams: one to every peer we deal with, kept open, with a sign of life on each of them.
+
+Each direction of a pair is a stream of its own, opened by the sender. That a peer is lost means that its stream to us
+broke or fell silent, or that ours to it cannot be opened or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from prime_p2p.errors import PrimeError
+from prime_p2p.network.frames import FrameError, Message
+from prime_p2p.network.node import Node
+from prime_p2p.network.streams import Stream, StreamError
+from prime_p2p.swarm.messages import CONTROL, Leave, Ping
+
+logger = logging.getLogger(__name__)
+
+PINGS_PER_STALL = 4
+QUEUE = 256  # messages to one peer that may wait; a peer that takes none of so many is lost
+
+
+@dataclass
+class _Outgoing:
+    queue: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+    task: asyncio.Task[None] | None = None
+
+
+class Links:
+    """Messages to and from other peers. ``on_message`` and ``on_lost`` are called in the loop and must not block.
+
+    ``stall`` is the silence, in seconds, after which a peer is lost.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        run: str,
+        stall: float,
+        on_message: Callable[[str, Message], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._node = node
+        self._protocol = f"prime-p2p/1/{run}/control"
+        self._stall = stall
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._outgoing: dict[str, _Outgoing] = {}
+        self._incoming: dict[str, Stream] = {}
+        self._kept: frozenset[str] = frozenset()
+
+    async def serve(self) -> None:
+        """Take control streams from now on."""
+        await self._node.serve(self._protocol, CONTROL, self._listen)
+
+    def keep(self, peers: Iterable[str]) -> None:
+        """The peers to stay in touch with; links to others end when they break."""
+        self._kept = frozenset(peers) - {self._node.peer_id}
+        for peer in self._kept - set(self._outgoing):
+            self._start(peer)
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue a message. Messages to one peer arrive in order, or the peer is reported lost."""
+        outgoing = self._outgoing.get(peer) or self._start(peer)
+        try:
+            outgoing.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self._drop(peer, outgoing, f"it has taken none of {QUEUE} messages")
+
+    async def close(self, farewell: float = 1.0) -> None:
+        """Tell everyone that we leave, in at most ``farewell`` seconds, and end all links."""
+        tasks = [outgoing.task for outgoing in self._outgoing.values() if outgoing.task is not None]
+        for peer in list(self._outgoing):
+            self.send(peer, Leave())
+        if tasks:
+            await asyncio.wait(tasks, timeout=farewell)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for stream in list(self._incoming.values()):
+            stream.abort()
+
+    def _start(self, peer: str) -> _Outgoing:
+        outgoing = self._outgoing[peer] = _Outgoing()
+        outgoing.task = asyncio.create_task(self._talk(peer, outgoing))
+        return outgoing
+
+    def _drop(self, peer: str, outgoing: _Outgoing, reason: str) -> None:
+        if self._outgoing.get(peer) is not outgoing:
+            return
+        del self._outgoing[peer]
+        if outgoing.task is not None and outgoing.task is not asyncio.current_task():
+            outgoing.task.cancel()
+        logger.debug("link to %s ended: %s", peer, reason)
+        self._on_lost(peer)
+
+    async def _talk(self, peer: str, outgoing: _Outgoing) -> None:
+        """Send what is queued, and a ping where there is nothing to say, until the link breaks or we leave."""
+        stream: Stream | None = None
+        try:
+            stream = await self._node.open(peer, self._protocol, CONTROL, timeout=self._stall)
+            while True:
+                try:
+                    message = await asyncio.wait_for(outgoing.queue.get(), self._stall / PINGS_PER_STALL)
+                except asyncio.TimeoutError:
+                    message = Ping()
+                await stream.send(message, stall=self._stall)
+                if isinstance(message, Leave):
+                    stream.close()
+                    return
+        except (StreamError, PrimeError) as error:
+            self._drop(peer, outgoing, str(error))
+        finally:
+            if stream is not None:
+                stream.close()
+
+    async def _listen(self, stream: Stream) -> None:
+        """Take a peer's messages until its stream breaks or falls silent, or the peer opens a newer one."""
+        peer = stream.peer_id
+        older = self._incoming.get(peer)
+        self._incoming[peer] = stream
+        if older is not None:
+            older.abort()
+        if peer not in self._outgoing:
+            self._start(peer)  # a peer that talks to us gets to hear us
+        try:
+            while True:
+                self._on_message(peer, await stream.receive(stall=self._stall))
+        except (StreamError, FrameError) as error:
+            logger.debug("link from %s ended: %s", peer, error)
+        finally:
+            if self._incoming.get(peer) is stream:
+                del self._incoming[peer]
+                self._on_lost(peer)

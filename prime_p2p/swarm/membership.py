@@ -1,0 +1,216 @@
+"""Who is in the run: every peer keeps a signed heartbeat in the DHT, and reads those of the others.
+
+The DHT announces, it does not decide: a heartbeat says which state a peer holds and when it expects to be ready, and may
+be a few seconds old. What peers agree on, they agree on over their control streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from prime_p2p.network.node import Node
+from prime_p2p.swarm.gathering import Seen
+
+logger = logging.getLogger(__name__)
+
+RUNS = "runs"  # key of the records that say which runs there are
+LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
+BEAT_EVERY = 3.0  # seconds between two heartbeats where nothing changes
+BEAT_GAP = 0.25  # seconds at least between two heartbeats
+BEAT_LIVES = 15.0  # seconds a heartbeat stays in the DHT
+DHT_DEADLINE = 10.0  # seconds one look-up or store may take
+
+
+class Heartbeat(BaseModel):
+    """What a peer says of itself. Everything but the peer id, which the record's signature proves."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    step: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    digest: Annotated[bytes, Field(max_length=32)] = b""
+    tokens: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Tokens contributed to the whole lineage: the weight of the state."""
+    description: Annotated[bytes, Field(max_length=32)] = b""
+    """Hash of what all peers of the run must agree on."""
+    state: Annotated[str, Field(max_length=16)] = "joining"
+    expected: bool = False
+    """Whether others should wait for this peer in the coming round."""
+    ready_at: Annotated[float, Field(ge=0)] = 0.0
+    """When the peer expects to have done its inner steps, in unix seconds."""
+    sent_at: Annotated[float, Field(ge=0)] = 0.0
+    name: Annotated[str, Field(max_length=64)] = ""
+    addresses: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=8)] = []
+
+    @property
+    def has_state(self) -> bool:
+        return len(self.digest) == 32
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Larger is better: of two lineages the one with more contributed tokens wins, then the smaller digest."""
+        return self.tokens, bytes(255 - byte for byte in self.digest)
+
+
+def peers_key(run: str) -> str:
+    return f"run/{run}/peers"
+
+
+def read_heartbeat(value: dict[str, Any]) -> Heartbeat | None:
+    """A heartbeat from a record, or None where it is none."""
+    try:
+        return Heartbeat.model_validate(value)
+    except ValidationError as error:
+        logger.debug("a heartbeat that cannot be read: %s", error.errors(include_url=False)[0]["msg"])
+        return None
+
+
+class Membership:
+    """Our own heartbeat, and the view of the others. ``on_change`` is called in the loop when the view may have changed."""
+
+    def __init__(self, node: Node, run: str, on_change: Callable[[], None]) -> None:
+        self._node = node
+        self._run = run
+        self._on_change = on_change
+        self._mine = Heartbeat()
+        self._others: dict[str, Heartbeat] = {}
+        self._changed = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self._looked = asyncio.Condition()
+        self._looks = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, mine: Heartbeat) -> None:
+        """Publish ``mine`` and take a first look; from then on both go on by themselves until ``close``."""
+        self._mine = mine
+        await asyncio.gather(self._publish(), self._look())
+        self._tasks = [asyncio.create_task(self._keep_beating()), asyncio.create_task(self._keep_looking())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def mine(self) -> Heartbeat:
+        return self._mine
+
+    @property
+    def others(self) -> dict[str, Heartbeat]:
+        """The other peers that have a fresh heartbeat, by peer id."""
+        return dict(self._others)
+
+    def update(self, **changes: Any) -> None:
+        """Change our heartbeat; it is published soon."""
+        self._mine = self._mine.model_copy(update=changes)
+        self._changed.set()
+
+    def note_commit(self, peer_ids: Iterable[str], step: int, digest: bytes, tokens: int) -> None:
+        """The peers of a group we committed with are at the new state: known before their heartbeats say so."""
+        for peer in peer_ids:
+            known = self._others.get(peer, Heartbeat())
+            if peer != self._node.peer_id and known.step < step:
+                moved = {"step": step, "digest": digest, "tokens": tokens, "expected": True, "ready_at": 0.0}
+                self._others[peer] = known.model_copy(update=moved | {"sent_at": time.time()})
+        self._on_change()
+
+    def forget(self, peer_id: str) -> None:
+        """A peer said that it leaves; its heartbeat counts no more unless it is renewed."""
+        self._others.pop(peer_id, None)
+        self._on_change()
+
+    def seen(self, now: float) -> dict[str, Seen]:
+        """The others as a round looks at them; ``now`` is the loop's time, on which ``Seen.ready_at`` is given."""
+        offset = now - time.time()
+        return {
+            peer: Seen(peer, beat.step, beat.digest, beat.expected, beat.ready_at + offset)
+            for peer, beat in self._others.items()
+            if beat.has_state
+        }
+
+    async def refresh(self) -> None:
+        """Wait for a look at the DHT that began after this call."""
+        target = self._looks + 2 if self._look_now.is_set() else self._looks + 1
+        self._look_now.set()
+        async with self._looked:
+            await asyncio.wait_for(self._looked.wait_for(lambda: self._looks >= target), 2 * DHT_DEADLINE)
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._changed.wait(), BEAT_EVERY)
+            except asyncio.TimeoutError:
+                pass
+            self._changed.clear()
+            await self._publish()
+            await asyncio.sleep(BEAT_GAP)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._look_now.wait(), LOOK_EVERY)
+            except asyncio.TimeoutError:
+                pass
+            self._look_now.clear()
+            await self._look()
+            self._looks += 1
+            async with self._looked:
+                self._looked.notify_all()
+
+    async def _publish(self) -> None:
+        beat = self._mine = self._mine.model_copy(update={"sent_at": time.time()})
+        records = [(peers_key(self._run), beat.model_dump()), (RUNS, {"run": self._run})]
+        stores = [self._node.publish(key, value, ttl=BEAT_LIVES) for key, value in records]
+        try:
+            await asyncio.wait_for(asyncio.gather(*stores), DHT_DEADLINE)
+        except asyncio.TimeoutError:
+            logger.warning("the DHT did not take our heartbeat within %g s", DHT_DEADLINE)
+
+    async def _look(self) -> None:
+        try:
+            found = await asyncio.wait_for(self._node.lookup(peers_key(self._run)), DHT_DEADLINE)
+        except asyncio.TimeoutError:
+            logger.warning("the DHT did not answer within %g s", DHT_DEADLINE)
+            return
+        beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
+        beats.pop(self._node.peer_id, None)
+        for peer, beat in beats.items():
+            known = self._others.get(peer)
+            if known is not None and known.sent_at >= beat.sent_at:
+                beats[peer] = known  # what we learnt from the peer itself is newer
+        oldest = time.time() - BEAT_LIVES
+        self._others = {peer: beat for peer, beat in beats.items() if beat.sent_at > oldest}
+        self._on_change()
+
+
+async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
+    """The peers of one run, or of all runs known, as plain dicts for people to look at."""
+    if run is None:
+        records = (await node.lookup(RUNS)).values()
+        runs = sorted({str(value["run"]) for value in records if "run" in value})
+    else:
+        runs = [run]
+    rows = []
+    for name in runs:
+        for peer, value in sorted((await node.lookup(peers_key(name))).items()):
+            beat = read_heartbeat(value)
+            if beat is not None:
+                rows.append(
+                    {
+                        "run": name,
+                        "peer_id": peer,
+                        "name": beat.name,
+                        "outer_step": beat.step,
+                        "digest": beat.digest.hex(),
+                        "tokens": beat.tokens,
+                        "state": beat.state,
+                        "age_s": round(max(0.0, time.time() - beat.sent_at), 1),
+                        "addresses": beat.addresses,
+                    }
+                )
+    return rows

@@ -1,0 +1,282 @@
+"""The round as a pure state machine: it is told events and the time, and says what to do.
+
+No IO and no clock of its own, so the same code runs over a network (``swarm.runner``) and over a simulated one. One
+``RoundMachine`` serves a peer for its whole life: between rounds it still leads for others and answers late messages.
+
+Peers that hold the same state find each other (``swarm.meeting``) and begin a group, which reduces and commits
+(``swarm.commit``). If it fails, its members meet again without those that failed, from the int8 bytes still in memory,
+until a group commits or somebody is told that there is no round for it from this state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+
+from prime_p2p.network.frames import Message
+from prime_p2p.swarm import events as ev
+from prime_p2p.swarm import messages as say
+from prime_p2p.swarm.commit import Attempt, Outcome
+from prime_p2p.swarm.context import RoundContext
+from prime_p2p.swarm.events import Phase
+from prime_p2p.swarm.gathering import RoundPolicy
+from prime_p2p.swarm.groups import Group, Member
+from prime_p2p.swarm.meeting import Meeting, State
+
+REMEMBERED = 64  # groups that are over, each with what we say to whoever still asks
+MOST_ATTEMPTS = 8  # groups begun for one outer step before a peer trains on
+
+
+class RoundMachine:
+    """The round, as one peer sees it. ``first_nonce`` must grow from one start of the peer to the next."""
+
+    def __init__(self, run: str, me: str, policy: RoundPolicy, first_nonce: int = 0) -> None:
+        self.me = me
+        self.state: State = (0, bytes(32))
+        self.attempt: Attempt | None = None
+        self.attempts = 0
+        self._context = RoundContext(run, me, policy, itertools.count(first_nonce))
+        self._phase = Phase.TRAINING  # while there is no attempt
+        self._meeting = Meeting(self._context, self.state)
+        self._ready: ev.Ready | None = None
+        self._suspects: set[str] = set()  # not to be in a group with, for this outer step
+        self._blamed: set[str] = set()  # whom a reduce of ours has blamed once
+        self._committed: Group | None = None  # the group whose update is being applied
+        self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()
+        self._early: dict[tuple[str, str], say.AboutState] = {}  # about the state after ours, by sender and kind
+
+    # ---- the two calls of whoever runs the machine
+
+    def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
+        """Take one event at time ``now`` (seconds on the caller's steady clock) and return what to do, in order."""
+        if isinstance(event, ev.Received):
+            self._hear(event.sender)
+            self._receive(event.sender, event.message, now)
+        elif isinstance(event, ev.PeerLost):
+            self._lose(event.peer_id, now)
+        elif isinstance(event, ev.PeersSeen):
+            self._context.seen = event.peers
+            self._meeting.look()
+        elif isinstance(event, ev.Ready):
+            self._become_ready(event, now)
+        elif isinstance(event, ev.StateChanged):
+            self._change_state((event.step, event.digest), now)
+        elif self.attempt is not None and isinstance(event, (ev.ReduceDone, ev.ReduceFailed)):
+            if event.group_id == self.attempt.group.id:
+                if isinstance(event, ev.ReduceDone):
+                    self.attempt.reduced(event.update_digest, now)
+                else:
+                    self.attempt.reduce_failed(event.blamed)
+        self._advance(now)
+        return self._context.take_actions()
+
+    def wake_at(self, now: float) -> float | None:
+        """When ``Woken`` is due, or None. Valid until the next event."""
+        if self.attempt is not None:
+            return self.attempt.ends_at
+        return None if self.phase is Phase.APPLYING else self._meeting.wake_at(now)
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase if self.attempt is None else self.attempt.phase
+
+    # ---- from phase to phase
+
+    def _advance(self, now: float) -> None:
+        """Take every step that is due."""
+        if self.attempt is not None:
+            self.attempt.wake(now)
+            if self.attempt.outcome is Outcome.COMMITTED:
+                self._commit(self.attempt)
+            elif self.attempt.outcome is Outcome.FAILED:
+                self._meet_again(self.attempt, now)
+        if self._phase is Phase.APPLYING or self.attempt is not None:
+            return
+        self._meeting.wake(now)
+        if self._meeting.too_late and self._phase is Phase.GATHERING:
+            self._miss(self._meeting.too_late)
+            return
+        group = None if self._meeting.too_late else self._meeting.lead(now)
+        if group is not None:
+            self._close(group, now)
+
+    def _become_ready(self, ready: ev.Ready, now: float) -> None:
+        self._suspects.clear()
+        self._blamed.clear()
+        self.attempts = 0
+        self._ready = ready
+        self._phase = Phase.GATHERING
+        if not self._meeting.too_late:
+            self._meeting.arrive(ready.weight, ready.bandwidth, (), now)
+
+    def _close(self, group: Group, now: float) -> None:
+        """We lead, and everyone who is to be in the group is here."""
+        if group.total_weight == 0:
+            self._meeting.too_late = "nobody in the group has trained"
+            self._dismiss()
+            return
+        members = [
+            say.GroupMember(peer_id=m.peer_id, nonce=m.nonce, weight=m.weight, bandwidth=m.bandwidth)
+            for m in group.members
+        ]
+        for peer in group.peer_ids:
+            self._context.send(peer, say.Begin(step=group.step, digest=group.digest, members=members))
+        self._begin(group, now)
+
+    def _begin(self, group: Group, now: float) -> None:
+        """The group begins. Whoever is not in it hears so, and if it fails, its members meet again."""
+        members = frozenset(group.peer_ids)
+        self._meeting.announce(members)
+        self._meeting = Meeting(self._context, self.state, self._meeting.known | members, group)
+        if self.me in members:
+            self.attempts += 1
+            self.attempt = Attempt(self._context, group, now)
+        self._advance(now)
+
+    def _commit(self, attempt: Attempt) -> None:
+        self._end(attempt)
+        self._committed = attempt.group
+        self._phase = Phase.APPLYING
+        for peer in self._meeting.waiting:
+            self._say_committed(peer)
+        self._context.act(ev.Commit(attempt.group, self.attempts))
+
+    def _meet_again(self, attempt: Attempt, now: float) -> None:
+        self._end(attempt)
+        self._suspects |= attempt.suspects | (attempt.blamed & self._blamed)
+        self._blamed |= attempt.blamed
+        self._phase = Phase.GATHERING
+        assert self._ready is not None
+        if self.attempts >= MOST_ATTEMPTS:
+            self._meeting.too_late = f"{self.attempts} groups failed"
+        elif not self._meeting.too_late:
+            self._meeting.arrive(self._ready.weight, self._ready.bandwidth, self._suspects, now)
+
+    def _end(self, attempt: Attempt) -> None:
+        assert attempt.last_word is not None
+        self._remember(attempt.group.id, attempt.last_word)
+        self.attempt = None
+
+    def _dismiss(self) -> None:
+        """There will be no round here for those whose joins are with us."""
+        for peer in self._meeting.waiting:
+            self._meeting.say_begun(peer, self._meeting.members or ())
+
+    def _miss(self, reason: str) -> None:
+        self._meeting.leave()
+        self._dismiss()
+        self._meeting = Meeting(self._context, self.state)
+        self._ready = None
+        self._phase = Phase.TRAINING
+        self._context.act(ev.Missed(reason))
+
+    def _change_state(self, state: State, now: float) -> None:
+        if state == self.state:
+            return
+        step, digest = state
+        for peer in self._meeting.waiting:
+            self._context.send(peer, say.Elsewhere(step=step, digest=digest))
+        companions = () if self._committed is None else self._committed.peer_ids
+        if self.attempt is not None:
+            self._context.act(ev.StopReduce(self.attempt.group.id))
+            self.attempt = None
+        self._committed = None
+        self._ready = None
+        self._phase = Phase.TRAINING
+        self.state = state
+        self._meeting = Meeting(self._context, state, companions)
+        early, self._early = self._early, {}
+        for (sender, _), message in early.items():
+            self._receive(sender, message, now)
+
+    # ---- peers and messages
+
+    def _hear(self, peer: str) -> None:
+        if peer in self._context.lost:
+            self._context.lost.discard(peer)
+            self._meeting.back()
+            if self.attempt is not None:
+                self.attempt.back(peer)
+
+    def _lose(self, peer: str, now: float) -> None:
+        self._context.lost.add(peer)
+        for sender, kind in list(self._early):
+            if sender == peer:
+                del self._early[sender, kind]
+        self._meeting.lose(peer, now)
+        if self.attempt is not None:
+            self.attempt.lose(peer, now)
+
+    def _receive(self, sender: str, message: Message, now: float) -> None:
+        if isinstance(message, (say.Join, say.Open, say.Redirect, say.Begun)):
+            self._on_gathering(sender, message, now)
+        elif isinstance(message, say.Withdraw):
+            self._on_withdraw(sender, message)
+        elif isinstance(message, say.Elsewhere):
+            if (message.step, message.digest) != self.state:
+                self._meeting.elsewhere(sender, message.step, now)
+        elif isinstance(message, say.Begin):
+            self._on_begin(sender, message, now)
+        elif isinstance(message, (say.Vote, say.Abort, say.Doubt, say.Committed)):
+            self._on_group(sender, message, now)
+        elif isinstance(message, say.Leave):
+            self._lose(sender, now)
+
+    def _on_gathering(self, sender: str, message: say.AboutState, now: float) -> None:
+        if message.step == self.state[0] + 1:
+            self._early.pop((sender, message.kind), None)
+            self._early[sender, message.kind] = message
+        elif (message.step, message.digest) != self.state:
+            if isinstance(message, (say.Join, say.Open)):
+                step, digest = self.state
+                self._context.send(sender, say.Elsewhere(step=step, digest=digest))
+        elif self._phase is Phase.APPLYING:
+            self._say_committed(sender)
+        else:
+            self._meeting.receive(sender, message, now)
+
+    def _on_withdraw(self, sender: str, message: say.Withdraw) -> None:
+        self._meeting.withdraw(sender, message.nonce)
+        early = self._early.get((sender, say.Join.kind))
+        if isinstance(early, say.Join) and early.nonce == message.nonce:
+            del self._early[sender, say.Join.kind]
+
+    def _say_committed(self, peer: str) -> None:
+        """The peer wants a round from the state that we leave just now."""
+        assert self._committed is not None
+        if peer in self._committed.peer_ids:
+            self._context.send(peer, say.Committed(group_id=self._committed.id))
+        else:
+            self._meeting.say_begun(peer, frozenset(self._committed.peer_ids))
+
+    def _on_begin(self, sender: str, message: say.Begin, now: float) -> None:
+        members = tuple(Member(m.peer_id, m.nonce, m.weight, m.bandwidth) for m in message.members)
+        group = Group(self._context.run, message.step, message.digest, members)
+        mine = group.member(self.me)
+        if mine is None or len(set(group.peer_ids)) < len(members):
+            return
+        wanted = self._phase is Phase.GATHERING and self.attempt is None and sender == self._meeting.place
+        fits = (group.step, group.digest) == self.state and mine == self._meeting.offer and group.total_weight > 0
+        if wanted and fits and group.id not in self._last_words:
+            self._begin(group, now)
+        elif self.attempt is None or self.attempt.group.id != group.id:
+            refusal = say.Abort(group_id=group.id)
+            self._remember(group.id, refusal)
+            for peer in group.peer_ids:
+                self._context.send(peer, refusal)
+
+    def _on_group(self, sender: str, message: say.AboutGroup, now: float) -> None:
+        if self.attempt is not None and self.attempt.group.id == message.group_id:
+            self.attempt.receive(sender, message, now)
+        elif isinstance(message, say.Doubt) and message.group_id in self._last_words:
+            if self.me not in message.lost:
+                self._context.send(sender, self._last_words[message.group_id])
+        elif isinstance(message, say.Abort) and message.group_id not in self._last_words:
+            self._remember(message.group_id, message)  # its begin may still be on the way
+        elif isinstance(message, say.Committed) and isinstance(self._last_words.get(message.group_id), say.Doubt):
+            self._meeting.too_late = "others committed a group that this peer gave up"
+
+    def _remember(self, group_id: bytes, last_word: say.AboutGroup) -> None:
+        self._last_words[group_id] = last_word
+        while len(self._last_words) > REMEMBERED:
+            self._last_words.popitem(last=False)

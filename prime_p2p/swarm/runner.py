@@ -1,0 +1,227 @@
+"""Runs the round over the network: carries events to the state machine and does what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prime_p2p.allreduce.butterfly import Plan, ReduceError, Traffic
+from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.allreduce.exchanges import Exchanges
+from prime_p2p.network.frames import Message
+from prime_p2p.network.node import Node
+from prime_p2p.swarm import events as ev
+from prime_p2p.swarm.gathering import RoundPolicy, Seen
+from prime_p2p.swarm.groups import Group
+from prime_p2p.swarm.links import Links
+from prime_p2p.swarm.messages import Leave, Ping
+from prime_p2p.swarm.rounds import RoundMachine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RoundResult:
+    """How our attempt at an outer step ended.
+
+    ``group`` is the committed one and ``update`` then holds its update; None where the round was missed, for ``reason``.
+    ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
+    """
+
+    group: Group | None = None
+    update: BlockVector | None = None
+    reason: str = ""
+    attempts: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    seconds: dict[str, float] = field(default_factory=lambda: {"gather": 0.0, "reduce": 0.0, "commit": 0.0})
+
+
+_PHASE_SECONDS = {
+    ev.Phase.GATHERING: "gather",
+    ev.Phase.REDUCING: "reduce",
+    ev.Phase.VOTING: "commit",
+    ev.Phase.UNCERTAIN: "commit",
+}
+
+
+@dataclass
+class _Round:
+    """One call of ``make_round``: what we bring, and the future its caller waits for."""
+
+    mine: BlockVector
+    update: BlockVector
+    done: asyncio.Future[RoundResult]
+    result: RoundResult = field(default_factory=RoundResult)
+
+
+class RoundRunner:
+    """The rounds of one peer. All methods are for the loop's thread; ``on_hurry`` and ``on_phase`` are called in it."""
+
+    def __init__(
+        self,
+        node: Node,
+        run: str,
+        policy: RoundPolicy,
+        on_hurry: Callable[[], None],
+        on_phase: Callable[[str, int], None],
+    ) -> None:
+        self._machine = RoundMachine(run, node.peer_id, policy, first_nonce=time.time_ns() // 1000)
+        self._on_hurry = on_hurry
+        self._on_phase = on_phase
+        self._exchanges = Exchanges(node, run, policy.stall_timeout)
+        self.links = Links(node, run, policy.stall_timeout, self._on_message, self._on_lost)
+        self.on_leave: Callable[[str], None] = lambda peer: None
+        self._round: _Round | None = None
+        self._reduce: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._phase_since = self._now()
+
+    async def start(self) -> None:
+        await self._exchanges.serve()
+        await self.links.serve()
+
+    async def close(self) -> None:
+        """End a round under way as missed, tell the others that we leave, and end every task."""
+        await self.abandon("this peer is leaving")
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._stop_reduce()
+        await self.links.close()
+        self._exchanges.close()
+
+    async def abandon(self, reason: str, after: float = 0.0) -> None:
+        """End a round under way as missed, unless it ends by itself within ``after`` seconds."""
+        if self._round is not None:
+            await asyncio.wait([self._round.done], timeout=after)
+            self._finish(RoundResult(reason=reason))
+
+    def peers_seen(self, peers: dict[str, Seen]) -> None:
+        """Take the whole current view of the other peers; we stay in touch with all of them."""
+        self.links.keep(peers)
+        self._handle(ev.PeersSeen(peers))
+
+    def state_changed(self, step: int, digest: bytes) -> None:
+        """We now hold another state."""
+        self._handle(ev.StateChanged(step, digest))
+
+    async def make_round(self, mine: BlockVector, update: BlockVector, weight: int, bandwidth: float) -> RoundResult:
+        """Try to make one outer step with whoever is there.
+
+        ``mine`` is our pseudo-gradient; ``update`` receives the result. Neither may be touched until this returns.
+        """
+        assert self._round is None
+        self._round = _Round(mine, update, asyncio.get_running_loop().create_future())
+        self._phase_since = self._now()
+        self._handle(ev.Ready(weight, bandwidth))
+        try:
+            return await self._round.done
+        finally:
+            self._round = None
+            await self._stop_reduce()
+
+    # ---- events
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _on_message(self, peer: str, message: Message) -> None:
+        if isinstance(message, Leave):
+            self.on_leave(peer)
+        self._handle(ev.Received(peer, message))
+        if not isinstance(message, Ping):
+            logger.debug("from %s: %r", peer, message)
+
+    def _on_lost(self, peer: str) -> None:
+        self._handle(ev.PeerLost(peer))
+
+    def _handle(self, event: ev.Event) -> None:
+        phase_before = self._machine.phase
+        actions = self._machine.handle(event, self._now())
+        if self._machine.phase is not phase_before:
+            self._account(phase_before)
+        for action in actions:
+            self._do(action)
+        self._set_timer()
+
+    def _account(self, phase_before: ev.Phase) -> None:
+        now = self._now()
+        name = _PHASE_SECONDS.get(phase_before)
+        if name is not None and self._round is not None:
+            self._round.result.seconds[name] += now - self._phase_since
+        self._phase_since = now
+        attempt = self._machine.attempt
+        self._on_phase(self._machine.phase.value, 0 if attempt is None else len(attempt.group.members))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._now()
+        wake_at = self._machine.wake_at(now)
+        delay = None if wake_at is None else max(0.0, wake_at - now)
+        loop = asyncio.get_running_loop()
+        self._timer = None if delay is None else loop.call_later(delay, self._handle, ev.Woken())
+
+    # ---- actions
+
+    def _do(self, action: ev.Action) -> None:
+        if isinstance(action, ev.Send):
+            self.links.send(action.to, action.message)
+        elif isinstance(action, ev.StartReduce):
+            self._start_reduce(action.group)
+        elif isinstance(action, ev.StopReduce):
+            if self._reduce is not None:
+                self._reduce.cancel()
+        elif isinstance(action, ev.HurryUp):
+            self._on_hurry()
+        elif isinstance(action, ev.Commit):
+            round_ = self._round
+            if round_ is not None:
+                round_.result.group = action.group
+                round_.result.update = round_.update
+                round_.result.attempts = action.attempts
+                self._finish(round_.result)
+        elif isinstance(action, ev.Missed):
+            if self._round is not None:
+                self._round.result.reason = action.reason
+                self._round.result.attempts = self._machine.attempts
+                self._finish(self._round.result)
+
+    def _finish(self, result: RoundResult) -> None:
+        if self._round is not None and not self._round.done.done():
+            self._round.done.set_result(result)
+
+    def _start_reduce(self, group: Group) -> None:
+        assert self._round is not None
+        before = self._reduce
+        self._reduce = asyncio.create_task(self._run_reduce(group, self._round, before))
+
+    async def _run_reduce(self, group: Group, round_: _Round, before: asyncio.Task[None] | None) -> None:
+        """One all-reduce, once the one before it has let go of the buffers."""
+        if before is not None:
+            await asyncio.wait([before])
+        plan = Plan(
+            group.id,
+            group.peer_ids,
+            [member.weight for member in group.members],
+            group.part_blocks(round_.mine.blocks),
+            self._machine.me,
+        )
+        try:
+            digest = await self._exchanges.reduce(plan, round_.mine, round_.update, round_.result.traffic)
+        except ReduceError as error:
+            logger.info("all-reduce of outer step %d failed: %s", group.step + 1, error)
+            self._handle(ev.ReduceFailed(group.id, error.blamed))
+        except Exception as error:  # a fault of our own: the caller of make_round is to see it, not to wait for ever
+            if not round_.done.done():
+                round_.done.set_exception(error)
+        else:
+            self._handle(ev.ReduceDone(group.id, digest))
+
+    async def _stop_reduce(self) -> None:
+        if self._reduce is not None:
+            self._reduce.cancel()
+            await asyncio.gather(self._reduce, return_exceptions=True)
+            self._reduce = None

@@ -1,0 +1,254 @@
+"""A peer's place in a run, for code that is not asynchronous: one background thread has the network, this class the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.errors import PrimeError
+from prime_p2p.network.loop import LoopThread
+from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.streams import StreamError
+from prime_p2p.swarm.gathering import RoundPolicy
+from prime_p2p.swarm.membership import Heartbeat, Membership
+from prime_p2p.swarm.runner import RoundResult, RoundRunner
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+CALL_DEADLINE = 60.0  # seconds a short call to the network thread may take
+LAST_ROUND = 3.0  # seconds that a leaving peer gives the round it is in
+ROUND_DEADLINE = 24 * 3600.0  # a round has deadlines of its own; this one only says that no wait is without
+
+
+@dataclass(frozen=True)
+class SwarmOptions:
+    """How this peer is reached, and what it tells others of itself.
+
+    ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
+    ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it.
+    """
+
+    identity: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    announce: tuple[str, ...] = ()
+    bandwidth: float = 100.0
+    name: str = ""
+    policy: RoundPolicy = field(default_factory=RoundPolicy)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A state that others hold, and who holds it."""
+
+    step: int
+    digest: bytes
+    tokens: int
+    peers: tuple[str, ...]
+
+
+class Swarm:
+    """The other peers of one run. Use it as a context manager, or call ``close``.
+
+    Raises BadInput where an option cannot be used and Unreachable where no bootstrap address answers. With no bootstrap
+    addresses the peer starts a network of its own, which others join by its ``addresses``.
+    """
+
+    def __init__(self, run: str, bootstrap: Sequence[str] = (), options: SwarmOptions | None = None) -> None:
+        self.run = run
+        self.options = options or SwarmOptions()
+        self.hurry = threading.Event()
+        """Set when a group is about to close without us: end the inner steps early."""
+        self.on_phase: Callable[[str, int], None] = lambda phase, group_size: None
+        """Called in the network thread when the round enters a phase, with the size of the group."""
+        self._description = b""
+        self._temporary = None if self.options.identity else Path(tempfile.mkdtemp(prefix="prime-p2p-"))
+        identity = self.options.identity or Path(str(self._temporary)) / "identity.key"
+        self._loop = LoopThread(f"swarm-{run}")
+        try:
+            opened = self._open(
+                NodeConfig(identity, tuple(bootstrap), self.options.host, self.options.port, self.options.announce)
+            )
+            self.node, self._runner, self._membership = self.call(opened)
+        except BaseException:
+            self._loop.close()
+            self._remove_temporary()
+            raise
+        self.peer_id = self.node.peer_id
+        self.addresses = self.call(self.node.addresses())
+        """Multiaddresses that others can give as a bootstrap address."""
+
+    async def _open(self, config: NodeConfig) -> tuple[Node, RoundRunner, Membership]:
+        node = await Node.create(config)
+        try:
+            runner = RoundRunner(node, self.run, self.options.policy, self.hurry.set, self._phase)
+            membership = Membership(node, self.run, self._peers_changed)
+            runner.on_leave = membership.forget
+            await runner.start()
+        except BaseException:
+            await node.close()
+            raise
+        self._changed = asyncio.Condition()
+        return node, runner, membership
+
+    def close(self) -> None:
+        """Tell the others that we leave, and end everything; takes a few seconds at most. May be called again."""
+        try:
+            self.call(self._close(), timeout=8.0)
+        except TimeoutError:
+            logger.warning("the network took too long to close")
+        finally:
+            self._loop.close()
+            self._remove_temporary()
+
+    async def _close(self) -> None:
+        await self._membership.close()
+        await self._runner.close()
+        await self.node.close()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Swarm:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def call(self, coroutine: Coroutine[Any, Any, Result], timeout: float = CALL_DEADLINE) -> Result:
+        """Run a coroutine in the network thread and wait for its result."""
+        return self._loop.run(coroutine, timeout)
+
+    # ---- who is here
+
+    def enter(self, description: bytes) -> None:
+        """Announce that we are joining; ``description`` is the hash of what all peers of the run must agree on."""
+        self._description = description
+        mine = Heartbeat(description=description, name=self.options.name, addresses=self.addresses[:8])
+        self.call(self._membership.start(mine))
+
+    def announce(self, **changes: Any) -> None:
+        """Change our heartbeat, see ``Heartbeat``."""
+        self.call(self._update(changes))
+
+    async def _update(self, changes: dict[str, Any]) -> None:
+        self._membership.update(**changes)
+
+    def others(self, refresh: bool = False) -> dict[str, Heartbeat]:
+        """The other peers with a fresh heartbeat; ``refresh`` looks at the DHT anew, which takes some 100 ms."""
+        return self.call(self._others(refresh))
+
+    async def _others(self, refresh: bool) -> dict[str, Heartbeat]:
+        if refresh:
+            await self._membership.refresh()
+        return self._membership.others
+
+    def best_lineage(self, refresh: bool = False) -> Lineage | None:
+        """The state that the run should go on from, where others hold a better one than we do.
+
+        More contributed tokens win, then the smaller digest (see ``Heartbeat.rank``). A peer that missed a round finds
+        the others' newest state here, and so does a peer whose lineage lost against another.
+        """
+        others = self.others(refresh)
+        held = {peer: beat for peer, beat in others.items() if beat.has_state and beat.description == self._description}
+        if not held:
+            return None
+        best = max(held.values(), key=lambda beat: beat.rank)
+        mine = self._membership.mine
+        if mine.has_state and best.rank <= mine.rank:
+            return None
+        holders = tuple(sorted(peer for peer, beat in held.items() if beat.digest == best.digest))
+        return Lineage(best.step, best.digest, best.tokens, holders)
+
+    def wait_for(self, condition: Callable[[dict[str, Heartbeat]], bool], timeout: float) -> bool:
+        """Wait until ``condition`` holds for the other peers' heartbeats; False when it did not in time."""
+        return self.call(self._wait_for(condition, timeout), timeout + CALL_DEADLINE)
+
+    async def _wait_for(self, condition: Callable[[dict[str, Heartbeat]], bool], timeout: float) -> bool:
+        async with self._changed:
+            waiting = self._changed.wait_for(lambda: condition(self._membership.others))
+            try:
+                await asyncio.wait_for(waiting, timeout)
+            except asyncio.TimeoutError:
+                return False
+            return True
+
+    def wait_for_peers(self, count: int, timeout: float) -> bool:
+        """Wait until ``count`` other peers that train the same hold a state; False when they did not in time."""
+
+        def enough(others: dict[str, Heartbeat]) -> bool:
+            return sum(beat.has_state and beat.description == self._description for beat in others.values()) >= count
+
+        return self.wait_for(enough, timeout)
+
+    # ---- rounds
+
+    def hold(self, step: int, digest: bytes, tokens: int, **changes: Any) -> None:
+        """Tell everyone, and our own round, which state we hold now."""
+        self.hurry.clear()
+        self.call(self._hold(step, digest, tokens, changes))
+
+    async def _hold(self, step: int, digest: bytes, tokens: int, changes: dict[str, Any]) -> None:
+        self._membership.update(step=step, digest=digest, tokens=tokens, **changes)
+        self._runner.state_changed(step, digest)
+
+    def make_round(self, mine: BlockVector, update: BlockVector, weight: int) -> RoundResult:
+        """Try to make one outer step with whoever is there, see ``RoundRunner.make_round``."""
+        if not self.node.alive:
+            raise PrimeError(
+                "the libp2p daemon of this peer has died; start the peer again, it resumes from its folder"
+            )
+        round_ = self._runner.make_round(mine, update, weight, self.options.bandwidth)
+        result = self.call(round_, ROUND_DEADLINE)
+        self.hurry.clear()
+        return result
+
+    def note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
+        """We made the outer step of this round: so did the others of its group."""
+        assert result.group is not None
+        self.call(self._note_commit(result.group.peer_ids, step, digest, tokens))
+
+    async def _note_commit(self, peer_ids: tuple[str, ...], step: int, digest: bytes, tokens: int) -> None:
+        self._membership.note_commit(peer_ids, step, digest, tokens)
+
+    def abandon_round(self) -> None:
+        """From a signal handler or another thread: a round under way gets a few seconds to end, then it is missed."""
+        self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))
+
+    def _phase(self, phase: str, group_size: int) -> None:
+        self.on_phase(phase, group_size)
+
+    def _peers_changed(self) -> None:
+        loop = asyncio.get_running_loop()
+        known = {
+            peer: seen
+            for peer, seen in self._membership.seen(loop.time()).items()
+            if self._membership.others[peer].description == self._description
+        }
+        self._runner.peers_seen(known)
+        self._notifying = asyncio.ensure_future(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def first_that_works(peers: Sequence[str], attempt: Callable[[str], Result], describe: str) -> Result | None:
+    """``attempt`` with one peer after the other until one works; None where none does."""
+    for peer in peers:
+        try:
+            return attempt(peer)
+        except (StreamError, PrimeError) as error:
+            logger.info("%s from %s failed: %s", describe, peer, error)
+    return None
