@@ -1,0 +1,324 @@
+"""DiLoCo over a swarm: inner steps on this peer, outer steps with whoever else is there.
+
+Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023 (arXiv:2311.08105); over the
+internet with int8 pseudo-gradients: Jaghouar et al., "INTELLECT-1 Technical Report", 2024 (arXiv:2412.01152).
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from prime_p2p.allreduce import codec
+from prime_p2p.allreduce.codec import BlockVector, NonFinite
+from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.outer.journal import Journal, JournalEntry
+from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.outer.state import OuterState
+from prime_p2p.recipe import first_difference
+from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
+from prime_p2p.state.transfer import Source, StateClient, StateServer, TransferError, description_hash
+from prime_p2p.swarm.runner import RoundResult
+from prime_p2p.swarm.swarm import Lineage, Swarm, first_that_works
+from prime_p2p.training.flat import FlatParameters
+
+logger = logging.getLogger(__name__)
+
+JOIN_DEADLINE = 60.0  # seconds a joining peer tries to get the run's state from those who have it
+TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
+BAD_ROUNDS = 3  # pseudo-gradients in a row that are not finite before the peer stops
+
+
+@dataclass(frozen=True)
+class DiLoCoOptions:
+    """``directory`` keeps the journal (a temporary folder without one), ``journal_length`` outer steps of it;
+    ``description`` is what else all peers of the run must agree on; ``threads`` may be used by the outer step;
+    ``resume`` is a checkpoint from this peer's own disk, to go on from instead of the model's parameters.
+    """
+
+    directory: Path | None = None
+    journal_length: int = 16
+    description: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    resume: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class OuterStep:
+    """What came of one attempt at an outer step. ``round.group`` is None where it was missed.
+
+    ``outer_step`` and ``digest`` are those of the state held afterwards; ``tokens`` what this peer contributed;
+    ``seconds`` of the phases and in all since the last commit.
+    """
+
+    outer_step: int
+    digest: bytes
+    tokens: int
+    round: RoundResult
+    seconds: dict[str, float]
+
+    @property
+    def committed(self) -> bool:
+        return self.round.group is not None
+
+
+class DiLoCo:
+    """Makes a plain training loop a peer of a run: call ``step`` after each ``inner_optimizer.step()``.
+
+    Joining happens here: where others hold a state of the run, the model starts from it; otherwise the model's own
+    parameters are the first anchor. ``inner_optimizer`` stays the caller's and keeps its state over outer steps.
+
+    Raises BadInput where the others train something else (their first difference is named) or the model has nothing to
+    train, PrimeError where others hold the run's state and none of them gives it.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        inner_optimizer: torch.optim.Optimizer,
+        swarm: Swarm,
+        inner_steps: int,
+        outer: OuterOptimizer | None = None,
+        options: DiLoCoOptions | None = None,
+    ) -> None:
+        if inner_steps < 1:
+            raise BadInput(f"inner_steps must be at least 1, not {inner_steps}")
+        options = options or DiLoCoOptions()
+        self.swarm = swarm
+        self.inner_optimizer = inner_optimizer
+        self.inner_steps = inner_steps
+        self.outer = outer or OuterOptimizer()
+        self.parameters = FlatParameters(model)
+        self.state = self._first_state(options)
+        self.inner_step = 0
+        """Inner steps since the last outer step was committed or missed."""
+        self.tokens = options.resume.local.tokens if options.resume else 0
+        """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
+        self._threads = options.threads
+        self._temporary = None if options.directory else tempfile.TemporaryDirectory(prefix="prime-p2p-journal-")
+        directory = options.directory or Path(str(self._temporary and self._temporary.name))
+        self.journal = Journal(directory, options.journal_length)
+        self._mine = BlockVector.empty(self.parameters.n)
+        self._update = BlockVector.empty(self.parameters.n)
+        self._bad_rounds = 0
+        self._inner_since = self._committed_at = time.monotonic()
+        self._inner_seconds = 0.0
+        self._usual_seconds = 0.0  # for as many inner steps as make a round
+        self._join(options.description, resumed=options.resume is not None)
+
+    def _first_state(self, options: DiLoCoOptions) -> OuterState:
+        saved = options.resume
+        if saved is None:
+            return OuterState.initial(self.parameters.to_numpy(), options.threads)
+        if len(saved.anchor) != self.parameters.n:
+            found = f"{len(saved.anchor)} parameters, this model {self.parameters.n}"
+            raise BadInput(f"the checkpoint at outer step {saved.outer.step} has {found}; use another folder")
+        self.parameters.write(0, saved.local.parameters)
+        self.inner_optimizer.load_state_dict(saved.local.optimizer)
+        torch.set_rng_state(saved.local.rng_state)
+        return saved.outer
+
+    def checkpoint(self, position: int) -> Checkpoint:
+        """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own."""
+        parameters = self.parameters.to_numpy()
+        optimizer = self.inner_optimizer.state_dict()
+        return Checkpoint(
+            self.state, LocalProgress(parameters, optimizer, position, self.tokens, torch.get_rng_state())
+        )
+
+    # ---- the loop
+
+    def step(self, tokens: int = 1) -> OuterStep | None:
+        """After an inner step on ``tokens`` tokens: makes an outer step when it is time, and returns what came of it.
+
+        It is time after ``inner_steps`` of them, or earlier when the others are about to begin without us. ``tokens``
+        is this peer's weight in the mean: give real counts where peers' batches differ.
+        """
+        self.inner_step += 1
+        self.tokens += tokens
+        if self.inner_step < self.inner_steps and not self.swarm.hurry.is_set():
+            return None
+        return self.outer_step()
+
+    def outer_step(self) -> OuterStep:
+        """Average pseudo-gradients with the others and apply the update; whatever fails, no progress is lost.
+
+        Raises PrimeError after three pseudo-gradients in a row that were not finite.
+        """
+        now = time.monotonic()
+        self._usual_seconds = (now - self._inner_since) / self.inner_step * self.inner_steps
+        self._inner_seconds += now - self._inner_since
+        self.catch_up()
+        result = self._try_round()
+        applying = time.monotonic()
+        contributed = 0
+        if result.group is not None:
+            contributed, self.tokens = self.tokens, 0
+            self._apply(result)
+        self.inner_step = 0
+        now = time.monotonic()
+        outside = {"apply": now - applying, "total": now - self._committed_at}
+        seconds = {"inner": self._inner_seconds, **result.seconds, **outside}
+        if result.group is not None:
+            self._inner_seconds = 0.0
+            self._committed_at = now
+        self._begin_inner_steps(expected=True)
+        return OuterStep(self.state.step, self.state.digest, contributed, result, seconds)
+
+    def _try_round(self) -> RoundResult:
+        try:
+            self._quantise()
+        except NonFinite as error:
+            self._roll_back(error)
+            return RoundResult(reason="the pseudo-gradient was not finite")
+        self._bad_rounds = 0
+        result = self.swarm.make_round(self._mine, self._update, self.tokens)
+        if result.group is None and self.catch_up():  # we were behind: now we are not, and our bytes are still good
+            result = self.swarm.make_round(self._mine, self._update, self.tokens)
+        return result
+
+    def _quantise(self) -> None:
+        """The pseudo-gradient, anchor minus parameters, as int8 blocks."""
+        scratch = np.empty(min(codec.CHUNK, self.parameters.n), np.float32)
+        for start in range(0, self.parameters.n, codec.CHUNK):
+            part = scratch[: min(codec.CHUNK, self.parameters.n - start)]
+            self.parameters.read(start, part)
+            np.subtract(self.state.anchor[start : start + len(part)], part, out=part)
+            codec.quantise(part, self._mine, start)
+
+    def _roll_back(self, error: NonFinite) -> None:
+        self._bad_rounds += 1
+        name = self.parameters.name_of(error.index)
+        if self._bad_rounds >= BAD_ROUNDS:
+            raise PrimeError(
+                f"the pseudo-gradient of {name} was not finite {BAD_ROUNDS} times in a row; lower inner.learning_rate"
+            )
+        logger.warning("the pseudo-gradient of %s is not finite; back to the anchor, sitting this round out", name)
+        self.parameters.write(0, self.state.anchor)
+        self.tokens = 0
+
+    def _apply(self, result: RoundResult) -> None:
+        assert result.group is not None
+        assert result.update is not None
+        step, before = self.state.step, self.state.digest
+        tokens = result.group.total_weight
+        after = self.state.apply(result.update, tokens, self.outer)
+        self.journal.append(JournalEntry(step, before, after, tokens, self.parameters.n), result.update)
+        self.parameters.write(0, self.state.anchor)
+        self.swarm.note_commit(result, self.state.step, after, self.state.tokens)
+
+    def _begin_inner_steps(self, expected: bool) -> None:
+        """Hold the state we have, and say when we expect to have done the next inner steps."""
+        self._inner_since = time.monotonic()
+        ready_at = time.time() + self._usual_seconds if self._usual_seconds else 0.0
+        self.swarm.hold(self.state.step, self.state.digest, self.state.tokens, expected=expected, ready_at=ready_at)
+
+    @contextmanager
+    def outside_inner_steps(self) -> Iterator[None]:
+        """Time spent in here (to evaluate, to save) does not count as inner steps."""
+        self._inner_seconds += time.monotonic() - self._inner_since
+        try:
+            yield
+        finally:
+            self._inner_since = time.monotonic()
+
+    # ---- joining and catching up
+
+    def _join(self, description: dict[str, Any], resumed: bool) -> None:
+        shared = {
+            "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
+            "round": {"inner_steps": self.inner_steps},
+            "outer": asdict(self.outer),
+        } | description
+        client = self._client = StateClient(self.swarm.node, self.swarm.run, self.swarm.options.policy.stall_timeout)
+        source = Source(lambda: self.state if self._joined else None, self.journal, shared)
+        server = StateServer(self.swarm.node, self.swarm.run, source, self.swarm.options.policy.stall_timeout)
+        self._joined = False
+        self.swarm.call(server.serve())
+        ours = description_hash(shared)
+        self.swarm.enter(ours)
+        for peer, beat in self.swarm.others().items():
+            if beat.has_state and beat.description != ours:
+                theirs = first_that_works([peer], lambda p: self.swarm.call(client.description(p)), "a description")
+                difference = None if theirs is None else first_difference(shared, theirs)
+                if difference is not None:
+                    raise BadInput(f"run {self.swarm.run!r} trains something else, see peer {peer}: {difference}")
+        fetched = not resumed and self._take_over_state()
+        self._joined = True
+        self._begin_inner_steps(expected=not fetched or self.state.step == 0)
+        if resumed:
+            self.catch_up()
+
+    def _take_over_state(self) -> bool:
+        """Start from the state that others hold; False where nobody holds any."""
+        deadline = time.monotonic() + JOIN_DEADLINE
+        lineage = self.swarm.best_lineage()
+        while lineage is not None:
+            state = self._fetch_snapshot(lineage)
+            if state is not None:
+                self.state = state
+                self.parameters.write(0, state.anchor)
+                return True
+            if time.monotonic() > deadline:
+                holders = ", ".join(lineage.peers)
+                raise PrimeError(f"no peer gave us the state of run {self.swarm.run!r}; it is held by {holders}")
+            lineage = self.swarm.best_lineage(refresh=True)
+        return False
+
+    def catch_up(self) -> bool:
+        """Move to the state that others hold where it is better than ours, and keep our local progress.
+
+        The updates we missed are replayed from a journal where one leads from our state to theirs; otherwise their
+        newest snapshot replaces ours. Returns whether we moved.
+        """
+        lineage = self.swarm.best_lineage()
+        if lineage is None:
+            return False
+        before = self.state.digest
+        self.parameters.add(self.state.anchor, -1.0)  # what the parameters hold now is our progress alone
+        try:
+            if not self._replay(lineage):
+                self.state = self._fetch_snapshot(lineage) or self.state
+        finally:
+            self.parameters.add(self.state.anchor, 1.0)
+        moved = self.state.digest != before
+        if moved:
+            self.swarm.hold(self.state.step, self.state.digest, self.state.tokens)
+        return moved
+
+    def _replay(self, lineage: Lineage) -> bool:
+        """Replay the updates from our state to theirs; False where no peer could lead us there."""
+
+        def updates(peer: str) -> list[JournalEntry]:
+            return self.swarm.call(self._client.updates(peer, self.state, self.journal), TRANSFER_DEADLINE)
+
+        entries = first_that_works(lineage.peers, updates, "missed updates")
+        for entry in entries or []:
+            _, update = self.journal.read(entry.step_before)
+            if self.state.apply(update, entry.tokens, self.outer) != entry.digest_after:
+                logger.warning("the update of outer step %d did not lead where it said", entry.step_before + 1)
+                return False
+            logger.info("replayed the update of outer step %d", self.state.step)
+        return bool(entries)
+
+    def _fetch_snapshot(self, lineage: Lineage) -> OuterState | None:
+        """Somebody's newest state; None where nobody gives it, or where it is no better than ours."""
+
+        def snapshot(peer: str) -> OuterState:
+            fetching = self._client.snapshot(peer, self.parameters.n, self._threads)
+            state = self.swarm.call(fetching, TRANSFER_DEADLINE)
+            if state.tokens < lineage.tokens:
+                raise TransferError(f"{peer} gave an older state than it announced")
+            logger.info("took the state of outer step %d from %s", state.step, peer)
+            return state
+
+        return first_that_works(lineage.peers, snapshot, "a snapshot")

@@ -1,0 +1,169 @@
+"""The life of a peer: join the run, then inner steps, a round, an outer step, again and again, until told to leave."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import torch
+
+from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
+from prime_p2p.lifetime import StopSignals
+from prime_p2p.monitor.events import Progress, State
+from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
+from prime_p2p.monitor.reporter import Reporter
+from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.recipe import Recipe
+from prime_p2p.state.checkpoint import Checkpoints
+from prime_p2p.swarm.swarm import Swarm
+from prime_p2p.training import model as models
+from prime_p2p.training import optimizer as optimizers
+from prime_p2p.training.data import Corpus, Sampler, validation_sequences
+from prime_p2p.training.evaluation import validation_loss
+
+START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
+LAST_ONES = 5.0  # seconds that a peer at the end of the run stays for those who are still on their way
+
+
+class Peer:
+    """One peer of a run: its model, its data, and the loop that trains them."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        directory: Path,
+        device: torch.device,
+        swarm: Swarm,
+        reporter: Reporter,
+        metrics: MetricsLog,
+    ) -> None:
+        """Build everything, and join with the state on this peer's own disk, or else with the state that others hold.
+
+        Raises BadInput where the data, a checkpoint or the run of the others does not fit the recipe.
+        """
+        self.recipe = recipe
+        self.swarm = swarm
+        self.reporter = reporter
+        self.metrics = metrics
+        text = Corpus.load(recipe.data)
+        context = recipe.model.context
+        self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
+        self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
+        self.device = device
+        self.model = models.build(recipe.model, recipe.run.seed)
+        torch.nn.Module.to(self.model, device)
+        self.optimizer = optimizers.build(recipe.inner, self.model)
+        self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
+        self.batches = 0  # drawn so far: the position in the data
+        self.losses: list[float] = []  # of the inner steps since the last commit
+        self.bytes_sent = 0
+        self.group_size = 0
+        swarm.on_phase = self._phase
+        self.diloco = self._join(directory)
+
+    def _join(self, directory: Path) -> DiLoCo:
+        saved = self.checkpoints.load_newest()
+        options = DiLoCoOptions(directory / "journal", description=self.recipe.shared(), resume=saved)
+        outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
+        diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)
+        if saved is not None:
+            self.batches = saved.local.inner_step
+        others = self.recipe.round.start_with - 1
+        if diloco.state.step == 0 and not self.swarm.wait_for_peers(others, START_TOGETHER):
+            self.reporter.log(f"not even {others} other peers after {START_TOGETHER:.0f} s; starting all the same")
+        return diloco
+
+    def train(self, signals: StopSignals) -> None:
+        """Train until the run's last outer step or until a signal comes, then save and leave."""
+        goal = self.recipe.run.outer_steps or math.inf
+        while signals.first is None and self.diloco.state.step < goal:
+            self.inner_step()
+            outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
+            if outcome is not None:
+                self.after_outer_step(outcome)
+        self.save()
+        if signals.first is None:
+            self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
+            self.reporter.done(self.diloco.state.step, self.diloco.state.digest)
+
+    def inner_step(self) -> None:
+        """One step of the inner optimizer on this peer's own next batch."""
+        started = time.monotonic()
+        tokens = self.sampler.batch(self.batches).to(self.device)
+        self.batches += 1
+        loss = models.loss(self.model, tokens)
+        loss.backward()
+        optimizers.step(self.optimizer, self.recipe.inner, self.global_step)
+        self.losses.append(loss.item())
+        self._progress(tokens[:, 1:].numel() / (time.monotonic() - started))
+
+    @property
+    def global_step(self) -> int:
+        """Inner steps since the run began, for the learning rate: the same for a late joiner as for the first peer."""
+        return self.diloco.state.step * self.recipe.round.inner_steps + self.diloco.inner_step
+
+    def after_outer_step(self, outcome: OuterStep) -> None:
+        """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""
+        self.bytes_sent += outcome.round.traffic.sent
+        self.group_size = len(outcome.round.group.members) if outcome.round.group else 0
+        if not outcome.committed:
+            self.reporter.log(f"no outer step: {outcome.round.reason}; training on")
+            return
+        with self.diloco.outside_inner_steps():
+            line = _metrics(outcome, sum(self.losses) / len(self.losses), self._evaluate(outcome))
+            self.metrics.append(line)
+            self.reporter.outer_step(line)
+            every = self.recipe.checkpoint.every
+            if every and outcome.outer_step % every == 0:
+                self.save()
+        self.losses.clear()
+
+    def _evaluate(self, outcome: OuterStep) -> float | None:
+        """The validation loss of the anchor, which the parameters now equal; the first of a group finds it for all."""
+        every = self.recipe.eval.every
+        our_turn = outcome.round.group is not None and outcome.round.group.peer_ids[0] == self.swarm.peer_id
+        if not every or outcome.outer_step % every or not our_turn:
+            return None
+        return validation_loss(self.model, self.validation.to(self.device))
+
+    def save(self) -> None:
+        """Write a checkpoint: everything this peer needs to go on from here."""
+        self.checkpoints.save(self.diloco.checkpoint(self.batches))
+
+    def _progress(self, tokens_per_second: float) -> None:
+        diloco = self.diloco
+        self.reporter.progress(
+            Progress(
+                diloco.state.step,
+                diloco.inner_step + 1,
+                diloco.inner_steps,
+                self.losses[-1],
+                tokens_per_second,
+                self.group_size,
+                self.bytes_sent,
+                State.TRAINING,
+            )
+        )
+
+    def _phase(self, phase: str, group_size: int) -> None:
+        states = {"voting": State.REDUCING, "uncertain": State.REDUCING}
+        self.reporter.phase(states.get(phase) or State(phase), group_size)
+
+
+def _metrics(outcome: OuterStep, train_loss: float, val_loss: float | None) -> RoundMetrics:
+    group = outcome.round.group
+    assert group is not None
+    return RoundMetrics(
+        outer_step=outcome.outer_step,
+        digest=outcome.digest.hex(),
+        group=group.peer_ids,
+        weights=tuple(member.weight for member in group.members),
+        attempts=outcome.round.attempts,
+        train_loss=train_loss,
+        tokens=outcome.tokens,
+        bytes_sent=outcome.round.traffic.sent,
+        bytes_received=outcome.round.traffic.received,
+        seconds=PhaseSeconds(**outcome.seconds),
+        val_loss=val_loss,
+    )

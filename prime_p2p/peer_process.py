@@ -1,0 +1,91 @@
+"""A peer as a process of its own: its folder, its signals and its place in the network; what it trains is ``peer``'s.
+
+Nothing heavy is imported before the network is joined: a taken port or a wrong address is said within a second or two.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prime_p2p.errors import BadInput
+from prime_p2p.lifetime import noting_stop_signals, stop_with_parent
+from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
+from prime_p2p.monitor.reporter import Reporter, open_reporter
+from prime_p2p.recipe import Recipe
+from prime_p2p.swarm.gathering import RoundPolicy
+from prime_p2p.swarm.swarm import Swarm, SwarmOptions
+
+if TYPE_CHECKING:
+    from prime_p2p.peer import Peer
+
+
+@dataclass(frozen=True)
+class PeerOptions:
+    """What a peer trains, whom it joins, and what it may use of this machine.
+
+    ``directory`` keeps the peer's metrics, journal, checkpoints and, unless ``swarm`` names another file, its identity.
+    """
+
+    recipe: Recipe
+    bootstrap: tuple[str, ...]
+    directory: Path
+    swarm: SwarmOptions
+    threads: int | None = None
+    device: str = "auto"
+    json: bool = False
+    stop_with_parent: bool = False
+
+
+def run(options: PeerOptions) -> int:
+    """Be a peer until the run ends or a signal says stop; returns the exit code, 0.
+
+    Raises BadInput or Unreachable where the peer cannot join, PrimeError where it cannot go on.
+    """
+    if options.stop_with_parent:
+        stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
+        signals.notify = _leave_before_joining
+        try:
+            with MetricsLog(options.directory / FILE_NAME) as metrics, _open_swarm(options) as swarm:
+                reporter.ready(swarm.peer_id, swarm.addresses)
+                peer = _build(options, swarm, reporter, metrics)
+                signals.notify = swarm.abandon_round
+                peer.train(signals)
+        except Stopped:
+            reporter.log("stopped before the peer had joined")
+    return 0
+
+
+def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: MetricsLog) -> Peer:
+    import torch
+
+    from prime_p2p.peer import Peer
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(auto if options.device == "auto" else options.device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"--device {options.device} cannot be used: {str(error).splitlines()[0]}") from None
+    return Peer(options.recipe, options.directory, device, swarm, reporter, metrics)
+
+
+class Stopped(Exception):
+    """A signal came while the peer was still joining."""
+
+
+def _leave_before_joining() -> None:
+    raise Stopped
+
+
+def _open_swarm(options: PeerOptions) -> Swarm:
+    round_ = options.recipe.round
+    policy = RoundPolicy(round_.patience, round_.grace, round_.stall_timeout, max_group=round_.max_group)
+    identity = options.swarm.identity or options.directory / "identity.key"
+    return Swarm(options.recipe.run.name, options.bootstrap, replace(options.swarm, identity=identity, policy=policy))
