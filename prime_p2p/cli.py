@@ -47,8 +47,8 @@ def swarm(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output.")] = False,
 ) -> int:
     """Run a whole swarm on this machine: a bootstrap node and peers that train together."""
-    from prime_p2p import local_swarm
     from prime_p2p.builtin_recipes import find_recipe
+    from prime_p2p.local_swarm import swarm as local_swarm
     from prime_p2p.monitor.report import summary
 
     overrides = list(sets or [])

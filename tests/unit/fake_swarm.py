@@ -73,9 +73,9 @@ def peer() -> None:
 
 def swarm() -> None:
     """Run a swarm of these peers to the end, and exit as the command line does."""
-    from prime_p2p import local_swarm
     from prime_p2p.builtin_recipes import find_recipe
-    from prime_p2p.supervision import Limits
+    from prime_p2p.local_swarm import swarm as local_swarm
+    from prime_p2p.local_swarm.supervision import Limits
 
     report = local_swarm.run(
         local_swarm.SwarmOptions(

@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ from typing import Any
 import pytest
 
 import prime_p2p
-from prime_p2p import bootstrap_node, cli, local_swarm, status
+from prime_p2p import bootstrap_node, cli, peer_process, status
 from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.local_swarm import swarm as local_swarm
 from prime_p2p.network.node import NodeConfig
 from prime_p2p.swarm.swarm import SwarmOptions
 
@@ -62,13 +62,15 @@ def swarm_options(monkeypatch: pytest.MonkeyPatch) -> list[local_swarm.SwarmOpti
 
 
 @pytest.fixture
-def peer_options(monkeypatch: pytest.MonkeyPatch) -> list[types.SimpleNamespace]:
-    """The options that the peer command ran with; no peer is started, and torch is not loaded."""
-    seen: list[types.SimpleNamespace] = []
-    module = types.ModuleType("prime_p2p.peer")
-    module.PeerOptions = types.SimpleNamespace  # type: ignore[attr-defined]
-    module.run = lambda options: seen.append(options) or 7  # type: ignore[attr-defined, func-returns-value]
-    monkeypatch.setitem(sys.modules, "prime_p2p.peer", module)
+def peer_options(monkeypatch: pytest.MonkeyPatch) -> list[peer_process.PeerOptions]:
+    """The options that the peer command ran with; no peer is started."""
+    seen: list[peer_process.PeerOptions] = []
+
+    def note(options: peer_process.PeerOptions) -> int:
+        seen.append(options)
+        return 7
+
+    monkeypatch.setattr(peer_process, "run", note)
     return seen
 
 
@@ -178,7 +180,7 @@ def test_the_status_can_be_had_as_json(
     assert asked == [(["a", "b"], "tiny")]
 
 
-def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[types.SimpleNamespace]) -> None:
+def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     arguments = (
         "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --port 5 --announce c"
         " --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json --stop-with-parent"
@@ -192,7 +194,7 @@ def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[types.Simpl
     assert (options.json, options.stop_with_parent) == (True, True)
 
 
-def test_a_peer_lives_in_a_folder_named_after_the_run(run: Cli, peer_options: list[types.SimpleNamespace]) -> None:
+def test_a_peer_lives_in_a_folder_named_after_the_run(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     run("peer", "--recipe", "tiny", "--bootstrap", "a", "--set", "run.name=mine")
     (options,) = peer_options
     assert (options.directory, options.swarm.identity) == (Path("runs/mine"), None)
@@ -247,7 +249,8 @@ def test_help_is_given_without_loading_anything_heavy(arguments: list[str]) -> N
 def test_what_runs_beside_a_peer_does_not_load_torch() -> None:
     code = (
         "import sys\n"
-        "import prime_p2p.bootstrap_node, prime_p2p.local_swarm, prime_p2p.status, prime_p2p.monitor.page\n"
+        "import prime_p2p.bootstrap_node, prime_p2p.local_swarm.swarm, prime_p2p.peer_process, prime_p2p.status\n"
+        "import prime_p2p.monitor.page\n"
         "assert 'torch' not in sys.modules\n"
     )
     root = Path(prime_p2p.__file__).parents[1]

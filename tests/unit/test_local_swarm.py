@@ -13,9 +13,9 @@ import pytest
 import prime_p2p
 from prime_p2p.builtin_recipes import find_recipe
 from prime_p2p.errors import BadInput, PrimeError
-from prime_p2p.local_swarm import SwarmOptions, run, threads_per_peer
+from prime_p2p.local_swarm.supervision import Limits
+from prime_p2p.local_swarm.swarm import SwarmOptions, run, threads_per_peer
 from prime_p2p.monitor.report import HTML_NAME, JSON_NAME
-from prime_p2p.supervision import Limits
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_swarm.py")))
 
@@ -144,7 +144,7 @@ def test_a_swarm_without_any_event_says_that_it_is_stuck(options: Options, behav
 def test_a_peer_that_never_speaks_is_stopped_after_the_time_to_start(
     options: Options, behave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prime_p2p.local_swarm._SECONDS_PER_CROWDED_PEER", 0.0)
+    monkeypatch.setattr("prime_p2p.local_swarm.swarm._SECONDS_PER_CROWDED_PEER", 0.0)
     behave(peer_1="silent")
     report = run(options(peers=1, limits=Limits(start=6.0, stop=0.5)))
     assert report["exit_code"] == 1

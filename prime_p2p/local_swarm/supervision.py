@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prime_p2p.children import Child, wait_for_output
 from prime_p2p.lifetime import STOP_PATIENCE, StopSignals
+from prime_p2p.local_swarm.children import Child, wait_for_output
 from prime_p2p.monitor.console import SwarmConsole
 from prime_p2p.monitor.events import Done, EventReader, Ready
 from prime_p2p.monitor.view import SwarmView

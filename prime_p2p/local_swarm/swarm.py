@@ -14,9 +14,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from prime_p2p.children import Child, stop_all, wait_for_output
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals, noting_stop_signals
+from prime_p2p.local_swarm.children import Child, stop_all, wait_for_output
+from prime_p2p.local_swarm.supervision import Limits, PeerProcess, Supervisor
 from prime_p2p.monitor.console import SwarmConsole, open_console
 from prime_p2p.monitor.metrics import FILE_NAME as METRICS_NAME
 from prime_p2p.monitor.metrics import read_metrics
@@ -24,7 +25,6 @@ from prime_p2p.monitor.page import write_html
 from prime_p2p.monitor.report import JSON_NAME, MODEL_NAME, PeerResult, RunFacts, build_report, write_json
 from prime_p2p.monitor.view import SwarmView
 from prime_p2p.recipe import Recipe
-from prime_p2p.supervision import Limits, PeerProcess, Supervisor
 
 _SECONDS_PER_CROWDED_PEER = 15.0  # added to the time to start, for each peer that shares a core with others
 
