@@ -87,6 +87,15 @@ class Process:
             self.lines.append(line)
             return line
 
+    def rest(self) -> list[str]:
+        """What it printed that has not been asked for yet."""
+        lines = []
+        while not self._queue.empty():
+            line = self._queue.get_nowait()
+            assert line is not None
+            lines.append(line)
+        return lines
+
     def wait(self, timeout: float = PATIENCE) -> int:
         code = self.process.wait(timeout)
         for thread in self._threads:

@@ -73,7 +73,9 @@ def swarm_of(peers: int, outer: OuterOptimizer, inner_steps: int, outer_steps: i
         with ThreadPoolExecutor(peers) as pool:
 
             def one(index: int) -> Run:
-                return train(swarms[index], outer, inner_steps, outer_steps, lambda s: s if same_data else s * peers + index)
+                return train(
+                    swarms[index], outer, inner_steps, outer_steps, lambda s: s if same_data else s * peers + index
+                )
 
             return list(pool.map(one, range(peers)))
     finally:

@@ -116,18 +116,9 @@ def test_status_shows_who_is_here_with_which_digest(tmp_path: Path) -> None:
             peer.outer_step(group_of(2))
         look = Process("status", "--bootstrap", address, "--json")
         assert look.wait() == 0
-        rows = json.loads("\n".join(_drain(look)))
+        rows = json.loads("\n".join(look.rest()))
         assert {row["peer_id"] for row in rows} == ids
         assert all(row["run"] == "tiny" and row["outer_step"] >= 1 and len(row["digest"]) == 64 for row in rows)
-
-
-def _drain(process: Process) -> list[str]:
-    lines = []
-    while not process._queue.empty():
-        line = process._queue.get_nowait()
-        assert line is not None
-        lines.append(line)
-    return lines
 
 
 def refused(arguments: list[str], code: int, *words: str) -> None:
