@@ -21,20 +21,22 @@ import torch
 from prime_p2p.allreduce import codec
 from prime_p2p.allreduce.codec import BlockVector, NonFinite
 from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.network.frames import FrameError
+from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 from prime_p2p.recipe import first_difference
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
+from prime_p2p.state.follow import Follower
 from prime_p2p.state.transfer import Source, StateClient, StateServer, TransferError, description_hash
 from prime_p2p.swarm.runner import RoundResult
-from prime_p2p.swarm.swarm import Lineage, Swarm, first_that_works
+from prime_p2p.swarm.swarm import Swarm
 from prime_p2p.training.flat import FlatParameters
 
 logger = logging.getLogger(__name__)
 
-JOIN_DEADLINE = 60.0  # seconds a joining peer tries to get the run's state from those who have it
-TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
+CATCH_UPS = 4  # times that a peer that turns out to be behind catches up and tries again within one outer step
 BAD_ROUNDS = 3  # pseudo-gradients in a row that are not finite before the peer stops
 
 
@@ -103,7 +105,6 @@ class DiLoCo:
         """Inner steps since the last outer step was committed or missed."""
         self.tokens = options.resume.local.tokens if options.resume else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
-        self._threads = options.threads
         self._temporary = None if options.directory else tempfile.TemporaryDirectory(prefix="prime-p2p-journal-")
         directory = options.directory or Path(str(self._temporary and self._temporary.name))
         self.journal = Journal(directory, options.journal_length)
@@ -112,6 +113,7 @@ class DiLoCo:
         self._bad_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
+        self._joined = False
         self._usual_seconds = 0.0  # for as many inner steps as make a round
         self._join(options.description, resumed=options.resume is not None)
 
@@ -182,7 +184,10 @@ class DiLoCo:
             return RoundResult(reason="the pseudo-gradient was not finite")
         self._bad_rounds = 0
         result = self.swarm.make_round(self._mine, self._update, self.tokens)
-        if result.group is None and self.catch_up():  # we were behind: now we are not, and our bytes are still good
+        for _ in range(CATCH_UPS):
+            if result.group is not None or not self.catch_up(ask_everyone=True):
+                break
+            # We were behind, now we are not, and our bytes are as good as they were.
             result = self.swarm.make_round(self._mine, self._update, self.tokens)
         return result
 
@@ -239,86 +244,53 @@ class DiLoCo:
             "round": {"inner_steps": self.inner_steps},
             "outer": asdict(self.outer),
         } | description
-        client = self._client = StateClient(self.swarm.node, self.swarm.run, self.swarm.options.policy.stall_timeout)
+        swarm, stall = self.swarm, self.swarm.options.policy.stall_timeout
         source = Source(lambda: self.state if self._joined else None, self.journal, shared)
-        server = StateServer(self.swarm.node, self.swarm.run, source, self.swarm.options.policy.stall_timeout)
-        self._joined = False
-        self.swarm.call(server.serve())
-        ours = description_hash(shared)
-        self.swarm.enter(ours)
-        for peer, beat in self.swarm.others().items():
-            if beat.has_state and beat.description != ours:
-                theirs = first_that_works([peer], lambda p: self.swarm.call(client.description(p)), "a description")
-                difference = None if theirs is None else first_difference(shared, theirs)
-                if difference is not None:
-                    raise BadInput(f"run {self.swarm.run!r} trains something else, see peer {peer}: {difference}")
-        fetched = not resumed and self._take_over_state()
+        swarm.call(StateServer(swarm.node, swarm.run, source, stall).serve())
+        swarm.enter(description_hash(shared))
+        client = StateClient(swarm.node, swarm.run, stall)
+        self._check_agreement(client, shared)
+        self._follower = Follower(swarm, client, self.journal, self.outer)
+        fetched = None if resumed else self._follower.state_of_the_run(self.parameters.n)
+        if fetched is not None:
+            self.state = fetched
+            self.parameters.write(0, fetched.anchor)
         self._joined = True
-        self._begin_inner_steps(expected=not fetched or self.state.step == 0)
+        self._begin_inner_steps(expected=fetched is None or fetched.step == 0)
         if resumed:
             self.catch_up()
 
-    def _take_over_state(self) -> bool:
-        """Start from the state that others hold; False where nobody holds any."""
-        deadline = time.monotonic() + JOIN_DEADLINE
-        lineage = self.swarm.best_lineage()
-        while lineage is not None:
-            state = self._fetch_snapshot(lineage)
-            if state is not None:
-                self.state = state
-                self.parameters.write(0, state.anchor)
-                return True
-            if time.monotonic() > deadline:
-                holders = ", ".join(lineage.peers)
-                raise PrimeError(f"no peer gave us the state of run {self.swarm.run!r}; it is held by {holders}")
-            lineage = self.swarm.best_lineage(refresh=True)
-        return False
+    def _check_agreement(self, client: StateClient, ours: dict[str, Any]) -> None:
+        """Refuse to train something else than those who hold a state of the run."""
+        for peer, beat in self.swarm.others().items():
+            if not beat.has_state or beat.description == description_hash(ours):
+                continue
+            try:
+                theirs = self.swarm.call(client.description(peer))
+            except (StreamError, FrameError, TransferError) as error:
+                logger.info("no description of the run: %s", error)
+                continue
+            difference = first_difference(ours, theirs)
+            if difference is not None:
+                raise BadInput(f"run {self.swarm.run!r} trains something else, see peer {peer}: {difference}")
 
-    def catch_up(self) -> bool:
+    def catch_up(self, ask_everyone: bool = False) -> bool:
         """Move to the state that others hold where it is better than ours, and keep our local progress.
 
         The updates we missed are replayed from a journal where one leads from our state to theirs; otherwise their
-        newest snapshot replaces ours. Returns whether we moved.
+        newest snapshot replaces ours. Heartbeats may be old: ``ask_everyone`` asks all peers for updates that lead on
+        from our state, whatever they announce. Returns whether we moved.
         """
         lineage = self.swarm.best_lineage()
-        if lineage is None:
+        peers = self.swarm.others().keys() if ask_everyone else () if lineage is None else lineage.peers
+        entries = self._follower.missed_updates(self.state, peers)
+        snapshot = None if entries or lineage is None else self._follower.snapshot(lineage, self.parameters.n)
+        if not entries and snapshot is None:
             return False
-        before = self.state.digest
         self.parameters.add(self.state.anchor, -1.0)  # what the parameters hold now is our progress alone
         try:
-            if not self._replay(lineage):
-                self.state = self._fetch_snapshot(lineage) or self.state
+            self.state = snapshot or self._follower.replayed(self.state, entries, lineage)
         finally:
             self.parameters.add(self.state.anchor, 1.0)
-        moved = self.state.digest != before
-        if moved:
-            self.swarm.hold(self.state.step, self.state.digest, self.state.tokens)
-        return moved
-
-    def _replay(self, lineage: Lineage) -> bool:
-        """Replay the updates from our state to theirs; False where no peer could lead us there."""
-
-        def updates(peer: str) -> list[JournalEntry]:
-            return self.swarm.call(self._client.updates(peer, self.state, self.journal), TRANSFER_DEADLINE)
-
-        entries = first_that_works(lineage.peers, updates, "missed updates")
-        for entry in entries or []:
-            _, update = self.journal.read(entry.step_before)
-            if self.state.apply(update, entry.tokens, self.outer) != entry.digest_after:
-                logger.warning("the update of outer step %d did not lead where it said", entry.step_before + 1)
-                return False
-            logger.info("replayed the update of outer step %d", self.state.step)
-        return bool(entries)
-
-    def _fetch_snapshot(self, lineage: Lineage) -> OuterState | None:
-        """Somebody's newest state; None where nobody gives it, or where it is no better than ours."""
-
-        def snapshot(peer: str) -> OuterState:
-            fetching = self._client.snapshot(peer, self.parameters.n, self._threads)
-            state = self.swarm.call(fetching, TRANSFER_DEADLINE)
-            if state.tokens < lineage.tokens:
-                raise TransferError(f"{peer} gave an older state than it announced")
-            logger.info("took the state of outer step %d from %s", state.step, peer)
-            return state
-
-        return first_that_works(lineage.peers, snapshot, "a snapshot")
+        self.swarm.hold(self.state.step, self.state.digest, self.state.tokens)
+        return True

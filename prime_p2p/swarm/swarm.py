@@ -1,4 +1,4 @@
-"""A peer's place in a run, for code that is not asynchronous: one background thread has the network, this class the calls."""
+"""A peer's place in a run, for code that is not asynchronous: the network runs on a thread, and this class calls it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import PrimeError
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
-from prime_p2p.network.streams import StreamError
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.membership import Heartbeat, Membership
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
@@ -242,13 +241,3 @@ class Swarm:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
-
-
-def first_that_works(peers: Sequence[str], attempt: Callable[[str], Result], describe: str) -> Result | None:
-    """``attempt`` with one peer after the other until one works; None where none does."""
-    for peer in peers:
-        try:
-            return attempt(peer)
-        except (StreamError, PrimeError) as error:
-            logger.info("%s from %s failed: %s", describe, peer, error)
-    return None
