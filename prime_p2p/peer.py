@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from prime_p2p.monitor.reporter import Reporter
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoints
-from prime_p2p.swarm.swarm import Swarm
+from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
 from prime_p2p.training.data import Corpus, Sampler, validation_sequences
@@ -77,11 +78,12 @@ class Peer:
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
         goal = self.recipe.run.outer_steps or math.inf
-        while signals.first is None and self.diloco.state.step < goal:
-            self.inner_step()
-            outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
-            if outcome is not None:
-                self.after_outer_step(outcome)
+        with suppress(Leaving):
+            while signals.first is None and self.diloco.state.step < goal:
+                self.inner_step()
+                outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
+                if outcome is not None:
+                    self.after_outer_step(outcome)
         self.save()
         if signals.first is None:
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)

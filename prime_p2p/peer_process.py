@@ -53,7 +53,7 @@ def run(options: PeerOptions) -> int:
             with MetricsLog(options.directory / FILE_NAME) as metrics, _open_swarm(options) as swarm:
                 reporter.ready(swarm.peer_id, swarm.addresses)
                 peer = _build(options, swarm, reporter, metrics)
-                signals.notify = swarm.abandon_round
+                signals.notify = swarm.hold_no_more
                 peer.train(signals)
         except Stopped:
             reporter.log("stopped before the peer had joined")

@@ -122,7 +122,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an exchange runs with: seconds a peer may stand still, where kernels run, and what counts the bytes."""
+    """What an exchange runs with: seconds a peer may stand still, one thread for kernels, and what counts the bytes."""
 
     stall: float
     executor: Executor
@@ -152,7 +152,7 @@ class Exchange:
         self._incoming: dict[str, asyncio.Future[Stream]] = {peer: loop.create_future() for peer in plan.others}
 
     def accept(self, stream: Stream) -> bool:
-        """Take a data stream that said hello for this group; False where it is not wanted: a stranger's, a second one."""
+        """Take a data stream that said hello for this group; False for a stranger's, or a second one of a peer."""
         incoming = self._incoming.get(stream.peer_id)
         if incoming is None or incoming.done():
             return False
@@ -177,6 +177,8 @@ class Exchange:
             await asyncio.gather(*tasks, return_exceptions=True)
             for incoming in self._incoming.values():
                 incoming.cancel()
+            # A kernel goes on when its task is cancelled: the buffers are free once the executor is.
+            await asyncio.get_running_loop().run_in_executor(self._executor, _nothing)
         self._raise(error for error in errors if error is not None)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._update.digest)
 
@@ -306,6 +308,10 @@ class Exchange:
         for index, (peer, chunk) in enumerate(zip(self.plan.contributors, chunks, strict=True)):
             codec.accumulate(mean, chunk, self.plan.coefficient(peer), first=index == 0, scratch=scratch)
         codec.quantise(mean, out)
+
+
+def _nothing() -> None:
+    return None
 
 
 class PeerFault(PrimeError):

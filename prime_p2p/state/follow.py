@@ -19,7 +19,6 @@ from prime_p2p.swarm.swarm import Lineage, Swarm
 logger = logging.getLogger(__name__)
 
 JOIN_DEADLINE = 60.0  # seconds a joining peer tries to get the run's state from those who have it
-TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
 
 
 class Diverged(PrimeError):
@@ -56,7 +55,7 @@ class Follower:
         """Fetch into the journal the updates that lead on from ``state``; [] where none of ``peers`` has any."""
         for peer in _shuffled(peers):
             try:
-                entries = self._swarm.call(self._client.updates(peer, state, self._journal), TRANSFER_DEADLINE)
+                entries = self._swarm.transfer(self._client.updates(peer, state, self._journal))
             except (StreamError, FrameError, TransferError) as error:
                 logger.info("no missed updates: %s", error)
                 continue
@@ -67,8 +66,8 @@ class Follower:
     def replayed(self, state: OuterState, entries: Sequence[JournalEntry], lineage: Lineage | None) -> OuterState:
         """``state`` after the outer steps that others made without us, made again; it is changed in place.
 
-        Where an update does not lead where it was said to, somebody gave us a wrong one and our state is of no more use:
-        then a snapshot of ``lineage`` takes its place. Raises Diverged where nobody gives one.
+        Where an update does not lead where it was said to, somebody gave us a wrong one and our state is of no more
+        use: then a snapshot of ``lineage`` takes its place. Raises Diverged where nobody gives one.
         """
         for entry in entries:
             _, update = self._journal.read(entry.step_before)
@@ -86,7 +85,7 @@ class Follower:
         """The newest state of n parameters of one who holds this lineage; None where nobody gives it."""
         for peer in _shuffled(lineage.peers):
             try:
-                state = self._swarm.call(self._client.snapshot(peer, n), TRANSFER_DEADLINE)
+                state = self._swarm.transfer(self._client.snapshot(peer, n))
             except (StreamError, FrameError, TransferError) as error:
                 logger.info("no snapshot: %s", error)
                 continue

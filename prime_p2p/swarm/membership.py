@@ -1,7 +1,7 @@
 """Who is in the run: every peer keeps a signed heartbeat in the DHT, and reads those of the others.
 
-The DHT announces, it does not decide: a heartbeat says which state a peer holds and when it expects to be ready, and may
-be a few seconds old. What peers agree on, they agree on over their control streams.
+The DHT announces, it does not decide: a heartbeat says which state a peer holds and when it expects to be ready, and
+may be a few seconds old. What peers agree on, they agree on over their control streams.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +25,7 @@ LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
 BEAT_EVERY = 3.0  # seconds between two heartbeats where nothing changes
 BEAT_GAP = 0.25  # seconds at least between two heartbeats
 BEAT_LIVES = 15.0  # seconds a heartbeat stays in the DHT
+LEFT = "left"  # the state in the last heartbeat of a peer that has gone
 DHT_DEADLINE = 10.0  # seconds one look-up or store may take
 
 
@@ -71,7 +73,7 @@ def read_heartbeat(value: dict[str, Any]) -> Heartbeat | None:
 
 
 class Membership:
-    """Our own heartbeat, and the view of the others. ``on_change`` is called in the loop when the view may have changed."""
+    """Our own heartbeat, and the view of the others. ``on_change`` is called in the loop when that may have changed."""
 
     def __init__(self, node: Node, run: str, on_change: Callable[[], None]) -> None:
         self._node = node
@@ -92,9 +94,13 @@ class Membership:
         self._tasks = [asyncio.create_task(self._keep_beating()), asyncio.create_task(self._keep_looking())]
 
     async def close(self) -> None:
+        """Stop, and take our heartbeat back, so that nobody who comes later looks for us."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            self._mine = Heartbeat(state=LEFT)
+            await self._publish()
 
     @property
     def mine(self) -> Heartbeat:
@@ -142,25 +148,29 @@ class Membership:
 
     async def _keep_beating(self) -> None:
         while True:
-            try:
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), BEAT_EVERY)
-            except asyncio.TimeoutError:
-                pass
             self._changed.clear()
-            await self._publish()
+            await self._whatever_happens(self._publish())
             await asyncio.sleep(BEAT_GAP)
 
     async def _keep_looking(self) -> None:
         while True:
-            try:
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), LOOK_EVERY)
-            except asyncio.TimeoutError:
-                pass
             self._look_now.clear()
-            await self._look()
+            await self._whatever_happens(self._look())
             self._looks += 1
             async with self._looked:
                 self._looked.notify_all()
+
+    @staticmethod
+    async def _whatever_happens(step: Coroutine[Any, Any, None]) -> None:
+        """One look or heartbeat that fails, for whatever reason, must not be the last one."""
+        try:
+            await step
+        except Exception:
+            logger.exception("the DHT failed; trying again")
 
     async def _publish(self) -> None:
         beat = self._mine = self._mine.model_copy(update={"sent_at": time.time()})
@@ -178,7 +188,7 @@ class Membership:
             logger.warning("the DHT did not answer within %g s", DHT_DEADLINE)
             return
         beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
-        beats.pop(self._node.peer_id, None)
+        beats = {peer: beat for peer, beat in beats.items() if peer != self._node.peer_id and beat.state != LEFT}
         for peer, beat in beats.items():
             known = self._others.get(peer)
             if known is not None and known.sent_at >= beat.sent_at:
@@ -199,7 +209,7 @@ async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
     for name in runs:
         for peer, value in sorted((await node.lookup(peers_key(name))).items()):
             beat = read_heartbeat(value)
-            if beat is not None:
+            if beat is not None and beat.state != LEFT:
                 rows.append(
                     {
                         "run": name,

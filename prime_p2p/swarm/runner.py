@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from prime_p2p.allreduce.butterfly import Plan, ReduceError, Traffic
 from prime_p2p.allreduce.codec import BlockVector
@@ -27,8 +28,8 @@ logger = logging.getLogger(__name__)
 class RoundResult:
     """How our attempt at an outer step ended.
 
-    ``group`` is the committed one and ``update`` then holds its update; None where the round was missed, for ``reason``.
-    ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
+    ``group`` is the committed one, and ``update`` then holds its update; None where the round was missed, for
+    ``reason``. ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
     """
 
     group: Group | None = None
@@ -183,11 +184,10 @@ class RoundRunner:
                 round_.result.update = round_.update
                 round_.result.attempts = action.attempts
                 self._finish(round_.result)
-        elif isinstance(action, ev.Missed):
-            if self._round is not None:
-                self._round.result.reason = action.reason
-                self._round.result.attempts = self._machine.attempts
-                self._finish(self._round.result)
+        elif isinstance(action, ev.Missed) and self._round is not None:
+            self._round.result.reason = action.reason
+            self._round.result.attempts = self._machine.attempts
+            self._finish(self._round.result)
 
     def _finish(self, result: RoundResult) -> None:
         if self._round is not None and not self._round.done.done():
@@ -197,6 +197,7 @@ class RoundRunner:
         assert self._round is not None
         before = self._reduce
         self._reduce = asyncio.create_task(self._run_reduce(group, self._round, before))
+        self._reduce.add_done_callback(partial(_pass_on_fault, self._round.done))
 
     async def _run_reduce(self, group: Group, round_: _Round, before: asyncio.Task[None] | None) -> None:
         """One all-reduce, once the one before it has let go of the buffers."""
@@ -214,9 +215,6 @@ class RoundRunner:
         except ReduceError as error:
             logger.info("all-reduce of outer step %d failed: %s", group.step + 1, error)
             self._handle(ev.ReduceFailed(group.id, error.blamed))
-        except Exception as error:  # a fault of our own: the caller of make_round is to see it, not to wait for ever
-            if not round_.done.done():
-                round_.done.set_exception(error)
         else:
             self._handle(ev.ReduceDone(group.id, digest))
 
@@ -225,3 +223,10 @@ class RoundRunner:
             self._reduce.cancel()
             await asyncio.gather(self._reduce, return_exceptions=True)
             self._reduce = None
+
+
+def _pass_on_fault(done: asyncio.Future[RoundResult], reduce: asyncio.Task[None]) -> None:
+    """A reduce that ended by a fault of our own: whoever called ``make_round`` is to see it, not to wait for ever."""
+    error = None if reduce.cancelled() else reduce.exception()
+    if error is not None and not done.done():
+        done.set_exception(error)

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ Result = TypeVar("Result")
 
 CALL_DEADLINE = 60.0  # seconds a short call to the network thread may take
 LAST_ROUND = 3.0  # seconds that a leaving peer gives the round it is in
+TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
 ROUND_DEADLINE = 24 * 3600.0  # a round has deadlines of its own; this one only says that no wait is without
 
 
@@ -56,6 +58,10 @@ class Lineage:
     peers: tuple[str, ...]
 
 
+class Leaving(PrimeError):
+    """A transfer was ended because this peer is to leave."""
+
+
 class Swarm:
     """The other peers of one run. Use it as a context manager, or call ``close``.
 
@@ -71,6 +77,7 @@ class Swarm:
         self.on_phase: Callable[[str, int], None] = lambda phase, group_size: None
         """Called in the network thread when the round enters a phase, with the size of the group."""
         self._description = b""
+        self._transfer: Future[Any] | None = None
         self._temporary = None if self.options.identity else Path(tempfile.mkdtemp(prefix="prime-p2p-"))
         identity = self.options.identity or Path(str(self._temporary)) / "identity.key"
         self._loop = LoopThread(f"swarm-{run}")
@@ -128,6 +135,20 @@ class Swarm:
     def call(self, coroutine: Coroutine[Any, Any, Result], timeout: float = CALL_DEADLINE) -> Result:
         """Run a coroutine in the network thread and wait for its result."""
         return self._loop.run(coroutine, timeout)
+
+    def transfer(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Like ``call``, for what may take long: it has no deadline but its own, and ends when this peer is to leave.
+
+        Raises Leaving in that case.
+        """
+        self._transfer = self._loop.spawn(coroutine)
+        try:
+            return self._transfer.result(TRANSFER_DEADLINE)
+        except CancelledError:
+            raise Leaving("this peer is leaving") from None
+        finally:
+            self._transfer.cancel()
+            self._transfer = None
 
     # ---- who is here
 
@@ -221,8 +242,13 @@ class Swarm:
     async def _note_commit(self, peer_ids: tuple[str, ...], step: int, digest: bytes, tokens: int) -> None:
         self._membership.note_commit(peer_ids, step, digest, tokens)
 
-    def abandon_round(self) -> None:
-        """From a signal handler or another thread: a round under way gets a few seconds to end, then it is missed."""
+    def hold_no_more(self) -> None:
+        """From a signal handler or another thread: let go of a caller that waits in here.
+
+        A transfer ends at once with Leaving; a round gets a few seconds to end, then it is missed.
+        """
+        if self._transfer is not None:
+            self._transfer.cancel()
         self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))
 
     def _phase(self, phase: str, group_size: int) -> None:
