@@ -21,13 +21,14 @@ _LAZY = ("hivemind", "hivemind.utils", "hivemind.dht")
 class _LazyPackage(types.ModuleType):
     """A package whose ``from module import name`` lines run when `name` is first asked for."""
 
-    _sources: dict[str, str]
+    _sources: dict[str, tuple[str, str]]  # name here -> module, name there
 
     def __getattr__(self, name: str) -> Any:
         source = self.__dict__["_sources"].get(name)
         if source is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(source), name)
+        module, original = source
+        value = getattr(importlib.import_module(module), original)
         setattr(self, name, value)
         return value
 
@@ -37,11 +38,15 @@ def _put_in_place(name: str) -> None:
     if spec is None or spec.origin is None or spec.submodule_search_locations is None:
         raise ImportError(f"{name} is not installed as a package", name=name)
     lines = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    imports = [line for line in lines if isinstance(line, ast.ImportFrom) and line.module and not line.level]
     package = _LazyPackage(name, "hivemind, loaded lazily")
     package.__file__, package.__spec__, package.__package__ = spec.origin, spec, name
     package.__path__ = list(spec.submodule_search_locations)
-    package._sources = {a.asname or a.name: line.module for line in imports if line.module for a in line.names}
+    package._sources = {
+        imported.asname or imported.name: (line.module, imported.name)
+        for line in lines
+        if isinstance(line, ast.ImportFrom) and line.module
+        for imported in line.names
+    }
     package.__dict__.update(_constants(lines))
     sys.modules[name] = package
     parent, _, child = name.rpartition(".")

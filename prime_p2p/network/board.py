@@ -87,16 +87,18 @@ class Board:
         Raises:
             DaemonError: that peer cannot be reached, answers no calls of the DHT, or its clock and ours differ.
         """
-        deadline = time.monotonic() + timeout
+        protocol = self._node.protocol
+        last_try = time.monotonic() + timeout - protocol.wait_timeout - _PING_AGAIN
         await self._daemon.dial(peer_id, [address], timeout)
         while True:
+            reason = "answers no call of the DHT"
             try:
-                if await self._node.protocol.call_ping(PeerID.from_base58(peer_id), validate=True) is not None:
+                if await protocol.call_ping(PeerID.from_base58(peer_id), validate=True) is not None:
                     return
-            except ValidationError as error:
-                raise DaemonError(f"is there, but refused: {error}") from None
-            if time.monotonic() > deadline - _PING_AGAIN:
-                raise DaemonError("is there, but answers no call of the DHT")
+            except ValidationError as error:  # our clocks differ, or it did not reach us in time
+                reason = f"refused us: {error}"
+            if time.monotonic() > last_try:
+                raise DaemonError(f"it is there, but {reason}")
             await asyncio.sleep(_PING_AGAIN)
 
     async def start(self, bootstrap: dict[str, list[str]]) -> None:

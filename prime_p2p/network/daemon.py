@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from google.protobuf.message import DecodeError
 
@@ -67,6 +68,8 @@ class Daemon:
         self._server: asyncio.AbstractServer | None = None
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        for task in (p2p._client.control._read_task, p2p._client.control._write_task):
+            task.add_done_callback(_retrieve)
 
     @classmethod
     async def start(cls, config: DaemonConfig) -> "Daemon":
@@ -76,15 +79,18 @@ class Daemon:
             DaemonError: it did not come up.
         """
         folder = SocketFolder()
+        started: list[Any] = []
         try:
-            p2p = await _p2p_for(config, folder.path).create(**_options(config))
-        except P2PDaemonError as error:
+            daemon = cls(await _p2p_for(config, folder.path, started).create(**_options(config)), folder)
+            await daemon._listen()
+        except BaseException as error:
+            for half in started:
+                half._terminate()  # its own tasks keep it, and so its process, alive
             folder.close()
-            raise DaemonError(f"the libp2p daemon did not start: {error}") from None
-        except BaseException:
-            folder.close()
+            if isinstance(error, (P2PDaemonError, OSError, EOFError)):
+                raise DaemonError(f"the libp2p daemon did not start: {error}") from None
             raise
-        return cls(p2p, folder)
+        return daemon
 
     @property
     def alive(self) -> bool:
@@ -112,7 +118,10 @@ class Daemon:
             addrs=[_encoded(address.removesuffix(f"/p2p/{peer_id}")) for address in addresses],
             timeout=max(1, round(timeout)),
         )
-        await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=request), timeout)
+        try:
+            await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=request), timeout)
+        except DaemonError as error:
+            raise DaemonError(_reason(str(error), addresses)) from None
 
     async def open(self, peer_id: str, protocol: str, timeout: float) -> Pipe:
         """Return a stream to a peer that handles `protocol`.
@@ -134,9 +143,6 @@ class Daemon:
     async def handle(self, protocol: str, handler: Handler) -> None:
         """Call `handler(pipe, peer_id)` in a task of its own for every stream that is opened for `protocol`."""
         self._handlers[protocol] = handler
-        if self._server is None:
-            factory = lambda: Pipe(self._connected)  # noqa: E731
-            self._server = await asyncio.get_running_loop().create_unix_server(factory, str(self._incoming))
         address = Multiaddr(f"/unix{self._incoming}").to_bytes()
         request = p2pd_pb2.StreamHandlerRequest(addr=address, proto=[protocol], balanced=False)
         await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_HANDLER, streamHandler=request), _ANSWER)
@@ -159,6 +165,11 @@ class Daemon:
             await child.wait()
         finally:
             self._folder.close()
+
+    async def _listen(self) -> None:
+        """Take the streams that the daemon hands over from other peers."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(partial(Pipe, self._connected), str(self._incoming))
 
     def _connected(self, pipe: Pipe) -> None:
         task = asyncio.ensure_future(self._dispatch(pipe))
@@ -202,7 +213,7 @@ class Daemon:
         except (EndOfBytes, DecodeError):
             raise DaemonError("the libp2p daemon is gone") from None
         if response.type == p2pd_pb2.Response.ERROR:
-            raise DaemonError(_reason(response.error.msg))
+            raise DaemonError(" ".join(response.error.msg.split()))
         return response
 
 
@@ -228,19 +239,36 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.split("/")[2]).is_loopback
 
 
-def _p2p_for(config: DaemonConfig, folder: Path) -> Any:
+def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
     """hivemind's P2P, with its sockets in `folder` instead of in /tmp and flags that it has no arguments for.
 
-    TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise.
+    TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise. What is made of the
+    class is added to `started`.
     """
     relay = _RELAY if config.public else {"relayService": 0}
-    flags = {"server": {"dhtServer": 1, "noise": 0, **relay}}
-    return type("P2PInFolder", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{folder}/", "DHT_MODE_MAPPING": flags})
+
+    class P2PInFolder(P2P):
+        _UNIX_SOCKET_PREFIX = f"/unix{folder}/"
+        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {"server": {"dhtServer": 1, "noise": 0, **relay}}
+
+        def __init__(self) -> None:
+            super().__init__()
+            started.append(self)
+
+    return P2PInFolder
 
 
-def _reason(message: str) -> str:
-    """The daemon's error without the names of what we asked it for."""
-    return " ".join(message.rpartition("] ")[2].split())
+def _reason(message: str, addresses: Sequence[str]) -> str:
+    """Why a dial failed at one of `addresses`, of all that the daemon has to say about all the peer's addresses."""
+    reasons = dict(part.split("] ", 1) for part in message.split(" * [") if "] " in part)
+    wanted = (reasons.get(address.rpartition("/p2p/")[0]) for address in addresses)
+    return next((reason for reason in wanted if reason), message)
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Take the error of a task that nobody awaits: its cause, a dead daemon, is noticed elsewhere."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _decoded(addresses: Iterable[bytes]) -> list[str]:

@@ -5,6 +5,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamL
 
 log = logging.getLogger(__name__)
 
-MAX_STREAMS = 64  # that one peer may have open to this one
+MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
+MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 
@@ -58,7 +60,8 @@ class Node:
         self._opened = opened
         self._daemon = daemon
         self._board = board
-        self._streams: dict[str, set[Stream]] = {}
+        self._streams: set[Stream] = set()
+        self._inbound: Counter[str] = Counter()
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -133,25 +136,23 @@ class Node:
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
-            if len(self._streams.get(peer_id, ())) >= MAX_STREAMS:
-                log.warning("%s: refused, it has %d streams open", peer_id, MAX_STREAMS)
+            if self._inbound[peer_id] >= MAX_STREAMS_OF_A_PEER or len(self._streams) >= MAX_STREAMS:
+                log.warning("%s: refused, it has %d streams open", peer_id, self._inbound[peer_id])
                 pipe.abort()
                 return
-            await _handle(protocol, handler, self._adopt(Stream(pipe, peer_id, schema)))
+            self._inbound[peer_id] += 1
+            try:
+                await _handle(protocol, handler, self._adopt(Stream(pipe, peer_id, schema)))
+            finally:
+                self._inbound[peer_id] -= 1
+                self._inbound += Counter()  # forgets those that are at zero
 
         await self._daemon.handle(protocol, serve_one)
 
     def _adopt(self, stream: Stream) -> Stream:
-        streams = self._streams.setdefault(stream.peer_id, set())
-        streams.add(stream)
-        stream.on_closed(lambda: self._forget(stream))
+        self._streams.add(stream)
+        stream.on_closed(lambda: self._streams.discard(stream))
         return stream
-
-    def _forget(self, stream: Stream) -> None:
-        streams = self._streams[stream.peer_id]
-        streams.discard(stream)
-        if not streams:
-            del self._streams[stream.peer_id]
 
     async def close(self) -> None:
         """Abort all streams and leave the network. May be called again, also while it runs."""
@@ -160,7 +161,7 @@ class Node:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        for stream in [stream for streams in self._streams.values() for stream in streams]:
+        for stream in list(self._streams):
             stream.abort()
         await self._opened.aclose()
 

@@ -101,22 +101,23 @@ class Pipe(asyncio.BufferedProtocol):
             raise EndOfBytes
         self.bytes_sent += sum(map(len, buffers))
 
-    async def finish(self, timeout: float) -> None:
-        """Let what was written leave, tell the other side that no more will come, wait for its end too, and close.
+    def finish(self, timeout: float) -> None:
+        """Let what was written leave, tell the other side that no more will come, and close when it has ended too.
 
         Closing while bytes still come in would reset the connection and take what was written last with it. After
         `timeout` seconds that happens all the same.
         """
+        if self._finishing or self._transport.is_closing():
+            return
         self._finishing = True
         self._target = None
         _wake(self._reading)
-        try:
-            if not self._transport.is_closing():
-                self._pause(False)
-                self._transport.write_eof()
-                await asyncio.wait({self._ended}, timeout=timeout)
-        finally:
-            self.abort()
+        self._pause(False)
+        self._transport.write_eof()
+        timer = self._loop.call_later(timeout, self.abort)
+        self.closed.add_done_callback(lambda _: timer.cancel())
+        if self._ended.done():
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what has not left yet is dropped."""
@@ -206,6 +207,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._target = None
         _wake(self._ended)
         _wake(self._reading)
+        if self._finishing:
+            self._transport.close()
 
 
 class _Spill:

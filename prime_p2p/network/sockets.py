@@ -5,8 +5,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_PREFIX = "prime-p2p-"
+_PREFIX = "prime-p2pd-"
 _LOCK = "owner.lock"
+_LONGEST_HOME = 50  # characters, so that the path of a socket stays within the 104 to 108 that systems allow
 
 
 class SocketFolder:
@@ -16,8 +17,11 @@ class SocketFolder:
     """
 
     def __init__(self) -> None:
-        _remove_orphans()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        home = tempfile.gettempdir()
+        if len(home) > _LONGEST_HOME:
+            home = "/tmp"
+        _remove_orphans(Path(home))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
         self._lock = (self.path / _LOCK).open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
@@ -27,8 +31,8 @@ class SocketFolder:
         self._lock.close()
 
 
-def _remove_orphans() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+def _remove_orphans(home: Path) -> None:
+    for lock in home.glob(f"{_PREFIX}*/{_LOCK}"):
         try:
             with lock.open("rb") as handle:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,8 +35,10 @@ class Stream:
     """Messages of one schema, to and from one peer.
 
     Any number of tasks may send, one at a time receives. `stall` is in seconds and counts only time in which nothing
-    moves at all: a slow stream is never stalled. What is sent is handed to this machine's daemon, which keeps some
-    hundred kilobytes to some megabytes for a slow peer: whether a peer is alive is learnt from its answers.
+    moves at all: a slow stream is never stalled. For a receiver every byte is a move. A sender hands its bytes to the
+    daemon of this machine, which holds some hundred kilobytes for a slow peer and takes more in pieces of up to
+    128 KiB: to a sender, fewer bytes than that within `stall` are none. Whether a peer is alive is learnt from its
+    answers.
 
     After an error the stream is aborted, with one exception: a `receive` that stalls or is cancelled before the first
     byte of a frame has come leaves it as it was.
@@ -48,7 +50,6 @@ class Stream:
         self.payload_left = 0
         self._pipe = pipe
         self._sending = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
 
     @property
     def bytes_sent(self) -> int:
@@ -155,9 +156,8 @@ class Stream:
         return StreamLost(self.peer_id, "the connection broke")
 
     def close(self) -> None:
-        """Send no more. What was sent arrives, unless the other side keeps its end open for longer than `LINGER`."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._pipe.finish(LINGER))
+        """End the stream, in both directions. What was sent arrives; what the other side still sends does not."""
+        self._pipe.finish(LINGER)
 
     def abort(self) -> None:
         """Close at once; what has not left yet is dropped."""
