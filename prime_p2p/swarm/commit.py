@@ -109,6 +109,13 @@ class Attempt:
         if self.phase is Phase.UNCERTAIN and peer_id in self._others:
             self._context.send(peer_id, self._doubt())
 
+    def thaw(self, now: float) -> None:
+        """We were frozen, and lost to the others: what they said before may hold no more."""
+        if self.phase is Phase.REDUCING:
+            self._abort()
+        elif self.phase is Phase.VOTING:
+            self._learn({}, now)
+
     def wake(self, now: float) -> None:
         if self.ends_at is None or now < self.ends_at:
             return

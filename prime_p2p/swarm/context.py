@@ -13,15 +13,24 @@ from prime_p2p.swarm.gathering import RoundPolicy, Seen
 
 @dataclass
 class RoundContext:
-    """``lost`` are the peers whose link broke and that have not been heard of since; ``nonces`` never repeat."""
+    """``nonces`` never repeat. ``seen`` is what was last seen of each of the others, which may be old. ``heard`` are
+    the peers that have spoken to us and were not lost since, ``lost`` those whose link broke and that have not spoken
+    since. ``settling`` is set for a while after this peer was frozen: others took it for dead, and its links come back.
+    """
 
     run: str
     me: str
     policy: RoundPolicy
     nonces: Iterator[int] = field(default_factory=itertools.count)
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    settling: bool = False
+    seen: dict[str, Seen] = field(default_factory=dict)
+    heard: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     _actions: list[Action] = field(default_factory=list)
+
+    def see(self, view: Mapping[str, Seen]) -> None:
+        """Take in a new view of the others. Who is missing in it is not gone: a broken link says so, not a view."""
+        self.seen = {peer: seen for peer, seen in self.seen.items() if peer not in self.lost} | dict(view)
 
     def act(self, action: Action) -> None:
         self._actions.append(action)

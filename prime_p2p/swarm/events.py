@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Union
 
 from prime_p2p.network.frames import Message
 from prime_p2p.swarm.gathering import Seen
@@ -77,7 +76,7 @@ class Woken:
     """The time that ``wake_at`` gave has come."""
 
 
-Event = Union[Received, PeerLost, PeersSeen, Ready, StateChanged, ReduceDone, ReduceFailed, Woken]
+Event = Received | PeerLost | PeersSeen | Ready | StateChanged | ReduceDone | ReduceFailed | Woken
 
 
 # Actions
@@ -119,4 +118,4 @@ class HurryUp:
     """The group is about to close: end the inner steps early."""
 
 
-Action = Union[Send, StartReduce, StopReduce, Commit, Missed, HurryUp]
+Action = Send | StartReduce | StopReduce | Commit | Missed | HurryUp

@@ -22,6 +22,11 @@ class RoundPolicy:
     max_group: int = 32
 
     @property
+    def tick(self) -> float:
+        """How often a round looks at the clock, so that it finds out when it was frozen."""
+        return self.stall_timeout / 4
+
+    @property
     def longest_gathering(self) -> float:
         """How long a join can stay without an answer at a leader that lives and can reach everybody."""
         return self.patience + self.grace + self.stall_timeout
@@ -47,7 +52,6 @@ class Offer:
 
     member: Member
     suspects: frozenset[str] = frozenset()
-    awaited: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -65,6 +69,10 @@ class Gathering:
     hurried: set[str] = field(default_factory=set)
     detained: set[str] = field(default_factory=set)
 
+    def open(self, now: float) -> None:
+        self.opened_at = now
+        self.hurried.clear()
+
     def add(self, offer: Offer) -> None:
         self.offers[offer.member.peer_id] = offer
         self.detained.discard(offer.member.peer_id)
@@ -72,20 +80,6 @@ class Gathering:
     def remove(self, peer_id: str) -> None:
         self.offers.pop(peer_id, None)
         self.detained.discard(peer_id)
-
-    def missing(self, expected: Mapping[str, float]) -> dict[str, float]:
-        """Those who are not here yet, each with the time it should be ready at (0: unknown).
-
-        ``expected`` are those the leader waits for; whom it waits for may in turn know of others.
-        """
-        awaited = dict(expected)
-        asked = [peer for peer in awaited if peer in self.offers]
-        while asked:
-            for peer in self.offers[asked.pop()].awaited - set(awaited):
-                awaited[peer] = 0.0
-                if peer in self.offers:
-                    asked.append(peer)
-        return {peer: ready_at for peer, ready_at in awaited.items() if peer not in self.offers}
 
     def to_hurry(self, missing: Mapping[str, float], now: float) -> list[str]:
         """Who must be told, now, to join with the inner steps it has: each is told once.
@@ -100,12 +94,11 @@ class Gathering:
         self.hurried.update(slow)
         return slow
 
-    def closes(self, missing: Collection[str], unsure: Collection[str], now: float) -> bool:
-        """Whether the group is to begin: everyone expected is here and nobody is left that might be, or the last grace
-        is over."""
+    def closes(self, awaited: Collection[str], now: float) -> bool:
+        """Whether the group is to begin: nobody is awaited any more, or the last grace is over."""
         if not self.offers or self.opened_at is None:
             return False
-        return now >= self.closes_at or not (missing or unsure or self.detained)
+        return now >= self.closes_at or not (awaited or self.detained)
 
     @property
     def patience_ends(self) -> float:
@@ -117,10 +110,10 @@ class Gathering:
         return self.patience_ends + self.policy.grace + (self.policy.longest_gathering if self.detained else 0.0)
 
     def wake_at(self, now: float) -> float | None:
-        """When to look again."""
+        """When to look again, if time alone may change anything."""
         if not self.offers or self.opened_at is None:
             return None
-        return self.patience_ends if now < self.patience_ends else self.closes_at
+        return next((time for time in (self.patience_ends, self.closes_at) if time > now), None)
 
     def group(self, run: str, step: int, digest: bytes) -> Group:
         """The group of the peers who are here and can work with each other, ``max_group`` of them at most."""

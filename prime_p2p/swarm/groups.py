@@ -79,8 +79,8 @@ def without_conflicts(suspects: Mapping[str, Set[str]]) -> set[str]:
     """
     kept = set(suspects)
     while True:
-        broken = {peer: 0 for peer in kept}
-        accused = {peer: 0 for peer in kept}
+        broken = dict.fromkeys(kept, 0)
+        accused = dict.fromkeys(kept, 0)
         for accuser in kept:
             for peer in suspects[accuser] & (kept - {accuser}):
                 broken[accuser] += 1

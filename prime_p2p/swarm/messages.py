@@ -5,7 +5,7 @@ Small messages only: the bytes of a pseudo-gradient travel on data streams of th
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Union
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -56,7 +56,7 @@ class Withdraw(Message):
 
 
 class Open(Message):
-    """From a leader to all it knows: I gather the group. ``hurry``: it closes soon, join with the inner steps you have."""
+    """From a leader to all it knows: I gather the group. ``hurry``: it closes soon, join with the steps you have."""
 
     kind: ClassVar[str] = "open"
     step: Count
@@ -65,16 +65,19 @@ class Open(Message):
 
 
 class Redirect(Message):
-    """To a join or an open: the group gathers at ``leader``, as far as I know; that may be you."""
+    """To a join or an open: the group gathers at ``leader``, as far as I know; that may be you. I expect ``awaited``
+    to take part."""
 
     kind: ClassVar[str] = "redirect"
     step: Count
     digest: Digest
     leader: PeerId
+    awaited: PeerIds
 
 
 class Begun(Message):
-    """A round from this state is under way, and only ``members`` are in it."""
+    """There is no group to be had with me: one of these ``members`` has begun. Where I am a member myself, it is the
+    group that I am in; otherwise what I know of it, which may be nothing."""
 
     kind: ClassVar[str] = "begun"
     step: Count
@@ -145,8 +148,8 @@ class Committed(Message):
     group_id: Digest
 
 
-AboutState = Union[Join, Open, Redirect, Begun]
-AboutGroup = Union[Abort, Vote, Doubt, Committed]
+AboutState = Join | Open | Redirect | Begun
+AboutGroup = Abort | Vote | Doubt | Committed
 
 CONTROL = Schema(
     Ping, Leave, Join, Withdraw, Open, Redirect, Begun, Elsewhere, Begin, Abort, Vote, Doubt, Committed

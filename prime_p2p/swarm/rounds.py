@@ -11,6 +11,7 @@ until a group commits or somebody is told that there is no round for it from thi
 from __future__ import annotations
 
 import itertools
+import math
 from collections import OrderedDict
 
 from prime_p2p.network.frames import Message
@@ -21,7 +22,8 @@ from prime_p2p.swarm.context import RoundContext
 from prime_p2p.swarm.events import Phase
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.groups import Group, Member
-from prime_p2p.swarm.meeting import Meeting, State
+from prime_p2p.swarm.meeting import Meeting
+from prime_p2p.swarm.roster import State
 
 REMEMBERED = 64  # groups that are over, each with what we say to whoever still asks
 MOST_ATTEMPTS = 8  # groups begun for one outer step before a peer trains on
@@ -41,64 +43,90 @@ class RoundMachine:
         self._ready: ev.Ready | None = None
         self._suspects: set[str] = set()  # not to be in a group with, for this outer step
         self._blamed: set[str] = set()  # whom a reduce of ours has blamed once
+        self._given_up: set[bytes] = set()  # the groups from this state that failed
         self._committed: Group | None = None  # the group whose update is being applied
         self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()
+        self._last = math.inf  # when we were last awake
+        self._settled_at = -math.inf  # when our links are back after we were frozen
         self._early: dict[tuple[str, str], say.AboutState] = {}  # about the state after ours, by sender and kind
 
     # ---- the two calls of whoever runs the machine
 
     def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
         """Take one event at time ``now`` (seconds on the caller's steady clock) and return what to do, in order."""
+        if now - self._last > 3 * self._context.policy.tick:
+            self._thaw(now)
+        self._context.settling = now < self._settled_at
+        self._last = now
         if isinstance(event, ev.Received):
             self._hear(event.sender)
             self._receive(event.sender, event.message, now)
         elif isinstance(event, ev.PeerLost):
             self._lose(event.peer_id, now)
         elif isinstance(event, ev.PeersSeen):
-            self._context.seen = event.peers
+            self._context.see(event.peers)
             self._meeting.look()
         elif isinstance(event, ev.Ready):
             self._become_ready(event, now)
         elif isinstance(event, ev.StateChanged):
             self._change_state((event.step, event.digest), now)
-        elif self.attempt is not None and isinstance(event, (ev.ReduceDone, ev.ReduceFailed)):
-            if event.group_id == self.attempt.group.id:
-                if isinstance(event, ev.ReduceDone):
-                    self.attempt.reduced(event.update_digest, now)
-                else:
-                    self.attempt.reduce_failed(event.blamed)
+        elif isinstance(event, (ev.ReduceDone, ev.ReduceFailed)):
+            self._end_reduce(event, now)
         self._advance(now)
         return self._context.take_actions()
 
-    def wake_at(self, now: float) -> float | None:
-        """When ``Woken`` is due, or None. Valid until the next event."""
-        if self.attempt is not None:
-            return self.attempt.ends_at
-        return None if self.phase is Phase.APPLYING else self._meeting.wake_at(now)
+    def wake_at(self, now: float) -> float:
+        """When ``Woken`` is due. Valid until the next event."""
+        ends_at = self._meeting.wake_at(now) if self.attempt is None else self.attempt.ends_at
+        tick = now + self._context.policy.tick
+        return tick if ends_at is None else min(ends_at, tick)
 
     @property
     def phase(self) -> Phase:
         return self._phase if self.attempt is None else self.attempt.phase
 
+    def _end_reduce(self, event: ev.ReduceDone | ev.ReduceFailed, now: float) -> None:
+        if self.attempt is None or self.attempt.group.id != event.group_id:
+            return
+        if isinstance(event, ev.ReduceDone):
+            self.attempt.reduced(event.update_digest, now)
+        else:
+            self.attempt.reduce_failed(event.blamed)
+
+    def _thaw(self, now: float) -> None:
+        """We did nothing for so long that the others have lost us, or are about to."""
+        self._settled_at = now + self._context.policy.stall_timeout
+        if self.attempt is not None:
+            self.attempt.thaw(now)
+            self._advance(now)
+
     # ---- from phase to phase
 
     def _advance(self, now: float) -> None:
-        """Take every step that is due."""
+        while self._step(now):
+            pass
+
+    def _step(self, now: float) -> bool:
+        """Take one step that is due; False where none is."""
         if self.attempt is not None:
             self.attempt.wake(now)
             if self.attempt.outcome is Outcome.COMMITTED:
                 self._commit(self.attempt)
             elif self.attempt.outcome is Outcome.FAILED:
                 self._meet_again(self.attempt, now)
-        if self._phase is Phase.APPLYING or self.attempt is not None:
-            return
+            return self.attempt is None
+        if self._phase is Phase.APPLYING:
+            return False
         self._meeting.wake(now)
-        if self._meeting.too_late and self._phase is Phase.GATHERING:
-            self._miss(self._meeting.too_late)
-            return
-        group = None if self._meeting.too_late else self._meeting.lead(now)
+        if self._meeting.too_late:
+            self._meeting.dismiss()
+            if self._phase is Phase.GATHERING:
+                self._miss(self._meeting.too_late, now)
+            return False
+        group = self._meeting.lead(now)
         if group is not None:
             self._close(group, now)
+        return group is not None
 
     def _become_ready(self, ready: ev.Ready, now: float) -> None:
         self._suspects.clear()
@@ -113,7 +141,6 @@ class RoundMachine:
         """We lead, and everyone who is to be in the group is here."""
         if group.total_weight == 0:
             self._meeting.too_late = "nobody in the group has trained"
-            self._dismiss()
             return
         members = [
             say.GroupMember(peer_id=m.peer_id, nonce=m.nonce, weight=m.weight, bandwidth=m.bandwidth)
@@ -131,13 +158,12 @@ class RoundMachine:
         if self.me in members:
             self.attempts += 1
             self.attempt = Attempt(self._context, group, now)
-        self._advance(now)
 
     def _commit(self, attempt: Attempt) -> None:
         self._end(attempt)
         self._committed = attempt.group
         self._phase = Phase.APPLYING
-        for peer in self._meeting.waiting:
+        for peer in self._meeting.visitors:
             self._say_committed(peer)
         self._context.act(ev.Commit(attempt.group, self.attempts))
 
@@ -155,16 +181,14 @@ class RoundMachine:
     def _end(self, attempt: Attempt) -> None:
         assert attempt.last_word is not None
         self._remember(attempt.group.id, attempt.last_word)
+        self._given_up.add(attempt.group.id)
         self.attempt = None
 
-    def _dismiss(self) -> None:
-        """There will be no round here for those whose joins are with us."""
-        for peer in self._meeting.waiting:
-            self._meeting.say_begun(peer, self._meeting.members or ())
-
-    def _miss(self, reason: str) -> None:
-        self._meeting.leave()
-        self._dismiss()
+    def _miss(self, reason: str, now: float) -> None:
+        self._meeting.give_up()
+        early, self._early = self._early, {}
+        for (sender, _), message in early.items():
+            self._on_gathering(sender, message, now)
         self._meeting = Meeting(self._context, self.state)
         self._ready = None
         self._phase = Phase.TRAINING
@@ -174,12 +198,13 @@ class RoundMachine:
         if state == self.state:
             return
         step, digest = state
-        for peer in self._meeting.waiting:
+        for peer in self._meeting.visitors:
             self._context.send(peer, say.Elsewhere(step=step, digest=digest))
         companions = () if self._committed is None else self._committed.peer_ids
         if self.attempt is not None:
             self._context.act(ev.StopReduce(self.attempt.group.id))
             self.attempt = None
+        self._given_up.clear()
         self._committed = None
         self._ready = None
         self._phase = Phase.TRAINING
@@ -192,14 +217,15 @@ class RoundMachine:
     # ---- peers and messages
 
     def _hear(self, peer: str) -> None:
+        self._context.heard.add(peer)
         if peer in self._context.lost:
             self._context.lost.discard(peer)
-            self._meeting.back()
             if self.attempt is not None:
                 self.attempt.back(peer)
 
     def _lose(self, peer: str, now: float) -> None:
         self._context.lost.add(peer)
+        self._context.heard.discard(peer)
         for sender, kind in list(self._early):
             if sender == peer:
                 del self._early[sender, kind]
@@ -223,7 +249,7 @@ class RoundMachine:
             self._lose(sender, now)
 
     def _on_gathering(self, sender: str, message: say.AboutState, now: float) -> None:
-        if message.step == self.state[0] + 1:
+        if message.step == self.state[0] + 1 and (self.attempt is not None or self._phase is Phase.APPLYING):
             self._early.pop((sender, message.kind), None)
             self._early[sender, message.kind] = message
         elif (message.step, message.digest) != self.state:
@@ -255,15 +281,17 @@ class RoundMachine:
         mine = group.member(self.me)
         if mine is None or len(set(group.peer_ids)) < len(members):
             return
-        wanted = self._phase is Phase.GATHERING and self.attempt is None and sender == self._meeting.place
-        fits = (group.step, group.digest) == self.state and mine == self._meeting.offer and group.total_weight > 0
-        if wanted and fits and group.id not in self._last_words:
+        gathers = self._phase is Phase.GATHERING and self.attempt is None and (group.step, group.digest) == self.state
+        wanted = gathers and sender == self._meeting.place and mine == self._meeting.offer and group.total_weight > 0
+        if wanted and group.id not in self._last_words:
             self._begin(group, now)
-        elif self.attempt is None or self.attempt.group.id != group.id:
-            refusal = say.Abort(group_id=group.id)
-            self._remember(group.id, refusal)
-            for peer in group.peer_ids:
-                self._context.send(peer, refusal)
+            return
+        refusal = say.Abort(group_id=group.id)
+        self._remember(group.id, refusal)
+        for peer in group.peer_ids:
+            self._context.send(peer, refusal)
+        if gathers:
+            self._meeting.refused(group, now)
 
     def _on_group(self, sender: str, message: say.AboutGroup, now: float) -> None:
         if self.attempt is not None and self.attempt.group.id == message.group_id:
@@ -273,7 +301,7 @@ class RoundMachine:
                 self._context.send(sender, self._last_words[message.group_id])
         elif isinstance(message, say.Abort) and message.group_id not in self._last_words:
             self._remember(message.group_id, message)  # its begin may still be on the way
-        elif isinstance(message, say.Committed) and isinstance(self._last_words.get(message.group_id), say.Doubt):
+        elif isinstance(message, say.Committed) and message.group_id in self._given_up:
             self._meeting.too_late = "others committed a group that this peer gave up"
 
     def _remember(self, group_id: bytes, last_word: say.AboutGroup) -> None:

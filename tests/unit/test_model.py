@@ -28,7 +28,7 @@ def test_a_model_has_the_shape_of_its_recipe() -> None:
 
 
 def test_a_model_is_the_same_bytes_in_every_process_and_on_every_machine() -> None:
-    assert digest(model.build(RECIPE, seed=3)) == DIGEST
+    assert digest(model.build(RECIPE, seed=3)) == "e4f7b2e05f0e0c51f36fd810531dd522d36cd1f4e81e6624dc91807ef55ec79c"
 
 
 def test_every_seed_builds_another_model() -> None:
@@ -49,7 +49,7 @@ def test_building_a_model_leaves_the_global_generators_alone() -> None:
 def test_an_untrained_model_knows_nothing() -> None:
     recipe = RECIPE.model_copy(update={"hidden_size": 64, "intermediate_size": 128})
     tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (64, 9)))
-    assert evaluation.validation_loss(model.build(recipe, seed=0), tokens) == pytest.approx(math.log(256), rel=0.05)
+    assert evaluation.validation_loss(model.build(recipe, seed=0), tokens) == pytest.approx(math.log(256), rel=0.02)
 
 
 def test_the_loss_is_the_mean_surprise_over_the_next_tokens() -> None:

@@ -1,0 +1,490 @@
+"""How one machine finds its group, message by message. ``FIRST`` leads before ``US``, and that before ``LAST``."""
+
+from __future__ import annotations
+
+import pytest
+
+from prime_p2p.network.frames import Message
+from prime_p2p.swarm import events as ev
+from prime_p2p.swarm import messages as say
+from prime_p2p.swarm.events import Phase
+from prime_p2p.swarm.gathering import RoundPolicy, Seen
+from prime_p2p.swarm.groups import Group, Member, lead_order
+from prime_p2p.swarm.rounds import RoundMachine
+
+STEP, DIGEST = 3, b"d" * 32
+LATER, LATER_DIGEST = 4, b"e" * 32
+FIRST, US, LAST = lead_order("run", STEP, [f"peer-{index:04}" for index in range(3)])
+POLICY = RoundPolicy(patience=10.0, grace=5.0, stall_timeout=5.0)
+
+
+def join(
+    nonce: int = 0, suspects: list[str] | None = None, awaited: list[str] | None = None, step: int = STEP
+) -> say.Join:
+    digest = DIGEST if step == STEP else LATER_DIGEST
+    return say.Join(
+        step=step,
+        digest=digest,
+        nonce=nonce,
+        weight=1,
+        bandwidth=1.0,
+        suspects=suspects or [],
+        awaited=awaited or [],
+    )
+
+
+def open_(hurry: bool = False, step: int = STEP) -> say.Open:
+    return say.Open(step=step, digest=DIGEST if step == STEP else LATER_DIGEST, hurry=hurry)
+
+
+def redirect(leader: str, awaited: list[str] | None = None) -> say.Redirect:
+    return say.Redirect(step=STEP, digest=DIGEST, leader=leader, awaited=awaited or [])
+
+
+def begun(*members: str) -> say.Begun:
+    return say.Begun(step=STEP, digest=DIGEST, members=sorted(members))
+
+
+def begin(*members: tuple[str, int]) -> say.Begin:
+    lines = [say.GroupMember(peer_id=peer, nonce=nonce, weight=1, bandwidth=1.0) for peer, nonce in members]
+    return say.Begin(step=STEP, digest=DIGEST, members=lines)
+
+
+class Peer:
+    """A machine at ``STEP`` that sees the other two there."""
+
+    def __init__(self, *, sees: tuple[str, ...] = (FIRST, LAST), expected: bool = True) -> None:
+        self.now = 0.0
+        self.machine = RoundMachine("run", US, POLICY, first_nonce=10)
+        self.actions: list[ev.Action] = []
+        self.see({peer: Seen(peer, STEP, DIGEST, expected) for peer in sees})
+        self.take(ev.StateChanged(STEP, DIGEST))
+
+    def take(self, event: ev.Event) -> None:
+        self.actions += self.machine.handle(event, self.now)
+
+    def see(self, peers: dict[str, Seen]) -> None:
+        self.take(ev.PeersSeen(peers))
+
+    def hear(self, sender: str, *messages: Message) -> None:
+        for message in messages:
+            self.take(ev.Received(sender, message))
+
+    def lose(self, peer: str) -> None:
+        self.take(ev.PeerLost(peer))
+
+    def be_ready(self) -> None:
+        self.take(ev.Ready(weight=1, bandwidth=1.0))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, as a runner would."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.machine.wake_at(self.now))
+            self.take(ev.Woken())
+
+    def did(self) -> list[ev.Action]:
+        """What the machine has said to do since the last call."""
+        actions, self.actions = self.actions, []
+        return actions
+
+    def said(self) -> list[tuple[str, Message]]:
+        return [(action.to, action.message) for action in self.did() if isinstance(action, ev.Send)]
+
+    @property
+    def nonce(self) -> int:
+        """Of the latest join."""
+        joins = [action.message for action in self.actions if isinstance(action, ev.Send)]
+        return next(message.nonce for message in reversed(joins) if isinstance(message, say.Join))
+
+    @property
+    def group(self) -> set[str]:
+        assert self.machine.attempt is not None
+        return set(self.machine.attempt.group.peer_ids)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+def joined(peer: Peer) -> Peer:
+    """It has joined ``FIRST``, the best leader, with nonce 10."""
+    peer.be_ready()
+    assert peer.said() == [(FIRST, join(10, awaited=sorted([FIRST, LAST])))]
+    return peer
+
+
+@pytest.fixture
+def leading(peer: Peer) -> Peer:
+    """It leads, ready itself, because ``FIRST`` is lost; ``LAST`` is expected."""
+    peer.lose(FIRST)
+    peer.be_ready()
+    assert peer.said() == [(LAST, open_())]
+    return peer
+
+
+# ---- as a member
+
+
+def test_a_group_begins_with_the_join_that_the_leader_has(joined: Peer) -> None:
+    joined.hear(FIRST, begin((FIRST, 1), (US, 10)))
+    assert joined.machine.phase is Phase.REDUCING
+    assert joined.group == {FIRST, US}
+    assert isinstance(joined.did()[0], ev.Send)  # to LAST, which is not in it: that the round has begun
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        (FIRST, begin((FIRST, 1), (US, 9))),  # an older join
+        (LAST, begin((LAST, 1), (US, 10))),  # not from the leader we have joined
+        (FIRST, say.Begin(step=STEP, digest=LATER_DIGEST, members=begin((FIRST, 1), (US, 10)).members)),
+    ],
+)
+def test_a_begin_that_does_not_fit_is_refused_and_everyone_in_it_told(
+    joined: Peer, sender: str, message: say.Begin
+) -> None:
+    joined.hear(sender, message)
+    assert joined.machine.attempt is None
+    assert sender in [to for to, said in joined.said() if isinstance(said, say.Abort)]
+
+
+def test_a_begin_for_a_group_that_somebody_has_aborted_is_refused_and_the_join_renewed(joined: Peer) -> None:
+    group = Group("run", STEP, DIGEST, (Member(FIRST, 1, 1, 1.0), Member(US, 10, 1, 1.0)))
+    joined.hear(LAST, say.Abort(group_id=group.id))
+    joined.hear(FIRST, begin((FIRST, 1), (US, 10)))
+    assert joined.machine.attempt is None
+    assert joined.nonce == 11
+
+
+def test_a_begin_that_names_a_peer_twice_is_ignored(joined: Peer) -> None:
+    joined.hear(FIRST, begin((US, 10), (US, 10)))
+    assert joined.machine.attempt is None
+    assert joined.did() == []
+
+
+def test_a_training_peer_refuses_a_group(peer: Peer) -> None:
+    peer.hear(FIRST, begin((FIRST, 1), (US, 10)))
+    assert peer.machine.phase is Phase.TRAINING
+    assert [type(message) for _, message in peer.said()] == [say.Abort]
+
+
+def test_a_leader_that_is_lost_is_replaced_by_the_next(joined: Peer) -> None:
+    joined.lose(FIRST)
+    assert joined.said() == [(LAST, open_())]
+
+
+def test_a_leader_that_does_not_begin_in_time_is_replaced_by_the_next(joined: Peer) -> None:
+    joined.wait(2 * POLICY.longest_gathering)
+    withdrawn, *opened = joined.said()
+    assert withdrawn == (FIRST, say.Withdraw(nonce=10))
+    assert sorted(opened, key=str) == sorted([(FIRST, open_()), (LAST, open_())], key=str)
+
+
+def test_a_leader_that_lost_us_without_our_notice_gets_the_join_again(joined: Peer) -> None:
+    joined.hear(FIRST, open_())
+    assert joined.said() == [(FIRST, join(10, awaited=sorted([FIRST, LAST])))]
+
+
+def test_of_two_leaders_the_better_is_joined_and_the_other_sent_there(peer: Peer) -> None:
+    peer.hear(LAST, open_())
+    peer.be_ready()
+    assert [to for to, message in peer.said() if isinstance(message, say.Join)] == [LAST]
+    peer.hear(FIRST, open_())
+    assert peer.said() == [
+        (LAST, say.Withdraw(nonce=10)),
+        (FIRST, join(11, awaited=sorted([FIRST, LAST]))),
+        (LAST, redirect(FIRST, sorted([FIRST, LAST]))),
+    ]
+    peer.hear(LAST, open_())
+    assert peer.said() == [(LAST, redirect(FIRST, sorted([FIRST, LAST])))]
+
+
+def test_a_training_peer_answers_a_leader_with_whom_else_it_knows(peer: Peer) -> None:
+    peer.hear(LAST, open_())
+    assert peer.said() == [(LAST, redirect(LAST, sorted([FIRST, LAST])))]
+
+
+def test_a_training_peer_hurries_when_its_leader_says_so(peer: Peer) -> None:
+    peer.hear(FIRST, open_())
+    peer.hear(LAST, open_(hurry=True))
+    assert ev.HurryUp() not in peer.did()
+    peer.hear(FIRST, open_(hurry=True))
+    assert ev.HurryUp() in peer.did()
+
+
+def test_a_peer_told_that_a_round_began_without_it_misses_it_once(peer: Peer) -> None:
+    peer.hear(FIRST, begun(FIRST, LAST))
+    peer.be_ready()
+    assert peer.did() == [ev.Missed("a round began without this peer")]
+    peer.be_ready()
+    assert peer.machine.phase is Phase.GATHERING
+
+
+def test_what_others_say_of_a_round_that_they_are_not_in_only_frees_us_from_waiting_for_them(leading: Peer) -> None:
+    leading.hear(LAST, begun(FIRST))
+    assert leading.group == {US}
+
+
+def test_a_peer_whose_companion_is_seen_further_on_misses_the_round(joined: Peer) -> None:
+    joined.see({LAST: Seen(LAST, LATER, LATER_DIGEST)})
+    assert ev.Missed(f"others are at outer step {LATER} already") in joined.did()
+
+
+def test_a_peer_seen_further_on_that_was_never_here_is_none_of_our_business(joined: Peer) -> None:
+    joined.see({"stranger": Seen("stranger", LATER, LATER_DIGEST)})
+    assert joined.machine.phase is Phase.GATHERING
+
+
+# ---- as the leader
+
+
+def test_whoever_is_asked_leads_ready_or_not_and_tells_all(peer: Peer) -> None:
+    peer.hear(LAST, join())
+    assert peer.said() == [(FIRST, open_())]
+    peer.hear(FIRST, redirect(US))
+    peer.wait(POLICY.patience)
+    assert ev.HurryUp() in peer.did()
+    peer.wait(POLICY.grace)
+    assert [type(message) for to, message in peer.said() if to == LAST] == [say.Begin]
+    assert peer.machine.phase is Phase.TRAINING
+    peer.be_ready()
+    assert peer.did() == [ev.Missed("a round began without this peer")]
+
+
+def test_a_group_begins_when_everyone_expected_is_there(leading: Peer) -> None:
+    leading.hear(LAST, join())
+    assert leading.group == {US, LAST}
+
+
+def test_a_leader_waits_for_those_that_its_visitors_know(leading: Peer) -> None:
+    leading.hear(LAST, join(awaited=["stranger"]))
+    assert leading.machine.attempt is None
+    assert leading.said() == [("stranger", open_())]
+    leading.lose("stranger")
+    assert leading.group == {US, LAST}
+
+
+def test_a_newcomer_is_not_waited_for_but_its_answer_is() -> None:
+    peer = Peer(sees=(LAST,), expected=False)
+    peer.be_ready()
+    assert peer.said() == [(LAST, open_(hurry=True))]
+    peer.hear(LAST, redirect(US))
+    assert peer.group == {US}
+    assert (LAST, begun(US)) in peer.said()
+
+
+def test_a_peer_last_seen_elsewhere_is_asked_before_a_group_begins_without_it() -> None:
+    peer = Peer(sees=())
+    peer.see({LAST: Seen(LAST, STEP - 1, bytes(32))})
+    peer.be_ready()
+    assert peer.said() == [(LAST, open_())]
+    peer.hear(LAST, redirect(US))
+    peer.wait(1.0)
+    assert peer.machine.attempt is None  # it has come here since
+    peer.hear(LAST, join())
+    assert peer.group == {US, LAST}
+
+
+@pytest.mark.parametrize("step", [STEP - 1, STEP])
+def test_a_peer_that_holds_another_state_is_not_waited_for(leading: Peer, step: int) -> None:
+    leading.hear(LAST, say.Elsewhere(step=step, digest=LATER_DIGEST))
+    assert leading.group == {US}
+
+
+def test_a_leader_that_hears_of_a_later_state_misses_the_round_and_sends_its_visitors_away(leading: Peer) -> None:
+    leading.hear("stranger", join())
+    leading.hear(LAST, say.Elsewhere(step=LATER, digest=LATER_DIGEST))
+    assert leading.machine.phase is Phase.TRAINING
+    assert ("stranger", begun()) in leading.said()
+
+
+def test_a_leader_hands_its_visitors_over_to_a_better_one(leading: Peer) -> None:
+    leading.hear("stranger", join())
+    leading.said()
+    leading.hear(FIRST, open_())
+    assert [(to, message.leader) for to, message in leading.said() if isinstance(message, say.Redirect)] == [
+        ("stranger", FIRST)
+    ]
+
+
+def test_a_leader_out_of_our_reach_keeps_us_from_beginning_beside_it(leading: Peer) -> None:
+    leading.hear(LAST, redirect(FIRST))
+    leading.wait(POLICY.patience + POLICY.grace)
+    assert leading.machine.attempt is None
+    leading.hear(LAST, begun(FIRST, LAST))
+    assert leading.did()[-1] == ev.Missed("a round began without this peer")
+
+
+def test_a_visitor_that_cannot_reach_our_leader_is_kept_for_when_it_is_lost(peer: Peer) -> None:
+    peer.hear(FIRST, open_())
+    peer.hear(LAST, join(suspects=[FIRST]))
+    peer.be_ready()
+    peer.lose(FIRST)
+    assert peer.group == {US, LAST}
+
+
+def test_a_visitor_that_takes_its_join_back_is_not_in_the_group(leading: Peer) -> None:
+    leading.hear("stranger", join(nonce=5), say.Withdraw(nonce=4))
+    leading.hear(LAST, join(nonce=5))
+    assert "stranger" in leading.group
+
+    other = Peer()
+    other.lose(FIRST)
+    other.be_ready()
+    other.hear("stranger", join(nonce=5), say.Withdraw(nonce=5))
+    other.hear(LAST, join(nonce=5))
+    other.wait(POLICY.patience + POLICY.grace)
+    assert other.group == {US, LAST}
+
+
+def test_a_group_in_which_nobody_has_trained_does_not_begin() -> None:
+    peer = Peer(sees=())
+    peer.take(ev.Ready(weight=0, bandwidth=1.0))
+    assert peer.did() == [ev.Missed("nobody in the group has trained")]
+
+
+def test_a_peer_that_was_frozen_does_not_begin_without_those_who_lost_it(leading: Peer) -> None:
+    leading.now += 20.0
+    leading.lose(LAST)
+    assert leading.machine.attempt is None
+    leading.wait(POLICY.stall_timeout)
+    assert leading.group == {US}
+
+
+# ---- when a group has failed
+
+
+@pytest.fixture
+def failed(leading: Peer) -> Peer:
+    """Its group with ``LAST``, nonce 5, has failed."""
+    leading.hear(LAST, join(nonce=5))
+    assert leading.machine.attempt is not None
+    leading.hear(LAST, say.Abort(group_id=leading.machine.attempt.group.id))
+    assert leading.machine.phase is Phase.GATHERING
+    leading.did()
+    return leading
+
+
+def test_its_members_meet_again_each_with_a_new_join(failed: Peer) -> None:
+    failed.hear(LAST, join(nonce=5))
+    assert failed.machine.attempt is None
+    failed.hear(LAST, join(nonce=6))
+    assert failed.group == {US, LAST}
+    assert failed.machine.attempts == 2
+
+
+def test_it_is_closed_to_all_others(failed: Peer) -> None:
+    failed.hear(FIRST, join(), open_())
+    assert failed.said() == [(FIRST, begun(US, LAST))] * 2
+
+
+def test_a_member_that_gives_up_is_not_waited_for(failed: Peer) -> None:
+    failed.hear(LAST, begun(US))
+    assert failed.group == {US}
+
+
+def test_a_member_is_left_out_when_our_reduce_has_blamed_it_twice(failed: Peer) -> None:
+    for nonce in (6, 7):
+        failed.hear(LAST, join(nonce))
+        assert failed.group == {US, LAST}
+        assert failed.machine.attempt is not None
+        failed.take(ev.ReduceFailed(failed.machine.attempt.group.id, frozenset({LAST})))
+    failed.hear(LAST, join(8))
+    assert failed.group in ({US}, {LAST})
+
+
+def test_after_many_failed_groups_a_peer_trains_on(failed: Peer) -> None:
+    for nonce in range(6, 20):
+        failed.hear(LAST, join(nonce))
+        if failed.machine.attempt is None:
+            break
+        failed.hear(LAST, say.Abort(group_id=failed.machine.attempt.group.id))
+    assert ev.Missed("8 groups failed") in failed.did()
+
+
+# ---- around a commit
+
+
+@pytest.fixture
+def applying() -> Peer:
+    """It has committed a group of its own from ``STEP``."""
+    peer = Peer(sees=())
+    peer.be_ready()
+    assert peer.machine.attempt is not None
+    peer.take(ev.ReduceDone(peer.machine.attempt.group.id, bytes(32)))
+    assert peer.machine.phase is Phase.APPLYING
+    peer.did()
+    return peer
+
+
+def test_joins_to_the_next_state_wait_until_we_hold_it(applying: Peer) -> None:
+    applying.hear(LAST, join(nonce=1, step=LATER))
+    applying.hear(FIRST, join(nonce=1, step=LATER), say.Withdraw(nonce=1))
+    assert applying.did() == []
+    applying.take(ev.StateChanged(LATER, LATER_DIGEST))
+    applying.be_ready()
+    applying.wait(POLICY.patience + POLICY.grace)
+    assert applying.group == {US, LAST}
+
+
+def test_joins_to_another_next_state_than_ours_are_answered_when_we_hold_it(applying: Peer) -> None:
+    applying.hear(LAST, join(step=LATER))
+    applying.take(ev.StateChanged(LATER, b"f" * 32))
+    assert applying.said() == [(LAST, say.Elsewhere(step=LATER, digest=b"f" * 32))]
+
+
+def test_a_join_to_the_state_that_we_leave_is_told_that_a_round_began(applying: Peer) -> None:
+    applying.hear(LAST, join())
+    assert applying.said() == [(LAST, begun(US))]
+
+
+def test_a_training_peer_does_not_keep_anybody_waiting_for_a_state_it_does_not_hold(peer: Peer) -> None:
+    peer.hear(LAST, open_(step=LATER))
+    assert peer.said() == [(LAST, say.Elsewhere(step=STEP, digest=DIGEST))]
+
+
+def test_visitors_are_told_when_their_leader_moves_to_another_state(peer: Peer) -> None:
+    peer.hear(LAST, join())
+    peer.did()
+    peer.take(ev.StateChanged(LATER, LATER_DIGEST))
+    assert peer.said() == [(LAST, say.Elsewhere(step=LATER, digest=LATER_DIGEST))]
+
+
+def test_to_hold_the_same_state_again_changes_nothing(joined: Peer) -> None:
+    joined.take(ev.StateChanged(STEP, DIGEST))
+    assert joined.machine.phase is Phase.GATHERING
+    joined.hear(FIRST, begin((FIRST, 1), (US, 10)))
+    assert joined.group == {FIRST, US}
+
+
+def test_companions_are_expected_before_any_view_shows_them(leading: Peer) -> None:
+    leading.hear(LAST, join())
+    assert leading.machine.attempt is not None
+    group_id = leading.machine.attempt.group.id
+    leading.take(ev.ReduceDone(group_id, bytes(32)))
+    leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
+    leading.take(ev.StateChanged(LATER, LATER_DIGEST))
+    leading.did()
+    leading.hear("stranger", join(step=LATER))
+    assert (LAST, open_(step=LATER)) in leading.said()
+    leading.be_ready()
+    assert leading.machine.attempt is None
+
+
+def test_who_asks_for_a_group_that_is_over_hears_how_it_ended(leading: Peer) -> None:
+    leading.hear(LAST, join())
+    assert leading.machine.attempt is not None
+    group_id = leading.machine.attempt.group.id
+    leading.take(ev.ReduceDone(group_id, bytes(32)))
+    leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
+    leading.did()
+    leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: []}))
+    assert leading.said() == [(LAST, say.Committed(group_id=group_id))]
+
+
+def test_a_peer_that_says_that_it_leaves_is_not_waited_for(leading: Peer) -> None:
+    leading.hear(LAST, say.Leave())
+    assert leading.group == {US}
