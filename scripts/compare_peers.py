@@ -68,10 +68,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     arguments = parser.parse_args()
     recipe = Recipe.load(find_recipe("peers/tiny.toml"))
-    print(
-        "| seed | one peer, AdamW alone | one peer with outer steps | four peers | lower by | wall time | compute share |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    columns = ("seed", "one peer, AdamW only", "one peer", "four peers", "lower by", "wall time", "compute share")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for seed in arguments.seeds:
         four = swarm(4, seed, arguments.out / f"four-{seed}")
         one = swarm(1, seed, arguments.out / f"one-{seed}")
