@@ -238,6 +238,20 @@ def test_a_peer_seen_further_on_that_was_never_here_is_none_of_our_business(join
     assert joined.machine.phase is Phase.GATHERING
 
 
+def test_a_visitor_is_told_at_once_that_its_leader_is_too_late(peer: Peer) -> None:
+    peer.hear(LAST, join())
+    peer.did()
+    peer.hear(FIRST, begun(FIRST))
+    assert peer.said() == [(LAST, begun(FIRST))]
+
+
+def test_a_peer_that_was_frozen_does_not_suspect_those_who_lost_it(joined: Peer) -> None:
+    joined.now += 20.0
+    joined.lose(LAST)
+    joined.hear(FIRST, open_())
+    assert joined.said() == [(FIRST, join(10, awaited=sorted([FIRST, LAST])))]
+
+
 # ---- as the leader
 
 
@@ -288,6 +302,38 @@ def test_a_peer_last_seen_elsewhere_is_asked_before_a_group_begins_without_it() 
     assert peer.group == {US, LAST}
 
 
+def test_a_peer_that_is_in_touch_is_asked_even_if_no_view_shows_it() -> None:
+    peer = Peer(sees=())
+    peer.hear("stranger", say.Ping())
+    peer.be_ready()
+    assert peer.said() == [("stranger", open_())]
+    peer.hear("stranger", say.Elsewhere(step=0, digest=bytes(32)))
+    assert peer.group == {US}
+
+
+def test_a_peer_missing_in_a_view_is_not_gone() -> None:
+    peer = Peer(sees=())
+    peer.see({LAST: Seen(LAST, STEP - 1, bytes(32))})
+    peer.see({})
+    peer.be_ready()
+    assert peer.said() == [(LAST, open_())]
+
+
+def test_a_peer_that_was_lost_is_told_again_when_it_comes_back(peer: Peer) -> None:
+    peer.hear(LAST, join())
+    assert peer.said() == [(FIRST, open_())]
+    peer.lose(FIRST)
+    peer.hear(FIRST, say.Ping())
+    assert peer.said() == [(FIRST, open_())]
+
+
+def test_a_leader_that_gathers_anew_tells_everyone_again(peer: Peer) -> None:
+    for nonce in (1, 2):
+        peer.hear(LAST, join(nonce))
+        assert peer.said() == [(FIRST, open_())]
+        peer.hear(LAST, say.Withdraw(nonce=nonce))
+
+
 @pytest.mark.parametrize("step", [STEP - 1, STEP])
 def test_a_peer_that_holds_another_state_is_not_waited_for(leading: Peer, step: int) -> None:
     leading.hear(LAST, say.Elsewhere(step=step, digest=LATER_DIGEST))
@@ -324,6 +370,15 @@ def test_a_visitor_that_cannot_reach_our_leader_is_kept_for_when_it_is_lost(peer
     peer.be_ready()
     peer.lose(FIRST)
     assert peer.group == {US, LAST}
+
+
+def test_a_training_peer_leads_the_visitors_it_kept_once_their_leader_is_lost(peer: Peer) -> None:
+    peer.hear(FIRST, open_())
+    peer.hear(LAST, join(suspects=[FIRST]))
+    peer.did()
+    peer.lose(FIRST)
+    peer.wait(POLICY.patience)
+    assert peer.did() == [ev.HurryUp()]
 
 
 def test_a_visitor_that_takes_its_join_back_is_not_in_the_group(leading: Peer) -> None:
@@ -379,6 +434,31 @@ def test_its_members_meet_again_each_with_a_new_join(failed: Peer) -> None:
 def test_it_is_closed_to_all_others(failed: Peer) -> None:
     failed.hear(FIRST, join(), open_())
     assert failed.said() == [(FIRST, begun(US, LAST))] * 2
+
+
+def test_none_of_its_members_goes_to_an_outsider(failed: Peer) -> None:
+    failed.hear(LAST, redirect(FIRST))
+    assert failed.said() == []
+
+
+def test_a_member_that_misses_the_round_tells_the_others(failed: Peer) -> None:
+    failed.hear("stranger", say.Elsewhere(step=LATER, digest=LATER_DIGEST))
+    assert failed.said() == [(LAST, begun(LAST))]
+    assert failed.machine.phase is Phase.TRAINING
+
+
+def test_members_that_gave_it_up_in_doubt_follow_one_who_has_committed_it(leading: Peer) -> None:
+    leading.hear(LAST, join(nonce=5))
+    assert leading.machine.attempt is not None
+    group_id = leading.machine.attempt.group.id
+    leading.take(ev.ReduceDone(group_id, bytes(32)))
+    leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: []}))
+    assert leading.machine.phase is Phase.GATHERING
+    leading.did()
+    leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: [], US: []}))
+    assert leading.said() == []  # it knows already
+    leading.hear(LAST, say.Committed(group_id=group_id))
+    assert leading.did()[-1] == ev.Missed("others committed a group that this peer gave up")
 
 
 def test_a_member_that_gives_up_is_not_waited_for(failed: Peer) -> None:
@@ -460,18 +540,20 @@ def test_to_hold_the_same_state_again_changes_nothing(joined: Peer) -> None:
     assert joined.group == {FIRST, US}
 
 
-def test_companions_are_expected_before_any_view_shows_them(leading: Peer) -> None:
-    leading.hear(LAST, join())
-    assert leading.machine.attempt is not None
-    group_id = leading.machine.attempt.group.id
-    leading.take(ev.ReduceDone(group_id, bytes(32)))
-    leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
-    leading.take(ev.StateChanged(LATER, LATER_DIGEST))
-    leading.did()
-    leading.hear("stranger", join(step=LATER))
-    assert (LAST, open_(step=LATER)) in leading.said()
-    leading.be_ready()
-    assert leading.machine.attempt is None
+def test_a_newcomer_is_waited_for_once_it_has_taken_part() -> None:
+    peer = Peer(sees=(LAST,), expected=False)
+    peer.hear(LAST, join())
+    peer.be_ready()
+    assert peer.machine.attempt is not None
+    group_id = peer.machine.attempt.group.id
+    peer.take(ev.ReduceDone(group_id, bytes(32)))
+    peer.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
+    peer.take(ev.StateChanged(LATER, LATER_DIGEST))
+    peer.be_ready()
+    peer.hear(LAST, redirect(US).model_copy(update={"step": LATER, "digest": LATER_DIGEST}))
+    assert peer.machine.attempt is None
+    peer.hear(LAST, join(step=LATER))
+    assert peer.group == {US, LAST}
 
 
 def test_who_asks_for_a_group_that_is_over_hears_how_it_ended(leading: Peer) -> None:
