@@ -61,8 +61,7 @@ def _deviation(name: str, fan_in: int, layers: int) -> float:
     """The standard deviation a weight matrix starts with.
 
     The residual stream starts at 1 and grows little (GPT-2 scales what writes to it), and the output head starts so
-    small that every byte is about equally likely (as in muP, arXiv:2203.03466). Byte models of this size end 2 % lower
-    so than with 0.02 everywhere.
+    small that every byte is about equally likely (as in muP, arXiv:2203.03466).
     """
     if name.endswith("embed_tokens.weight"):
         return 1.0
