@@ -110,6 +110,8 @@ def summary(report: Mapping[str, Any]) -> str:
     if digest:
         agree = {True: "the same on all that finished", False: "NOT THE SAME ON ALL", None: "no peer finished"}
         lines.append(f"digests           {agree[report['digests_agree']]} ({digest[:16]})")
+    if report["rounds"]:
+        lines.append(f"peers per round   {_group_sizes(report['rounds'])}")
     lines.append(f"compute share     {report['compute_share']:.1%} of the time in inner steps")
     lines.append(f"sent per peer     {report['bytes_sent_per_peer'] / 1e6:.1f} MB")
     lines += [f"note              {event}" for event in report["events"]]
@@ -118,6 +120,12 @@ def summary(report: Mapping[str, Any]) -> str:
         lines.append(f"model             {directory / MODEL_NAME}")
     lines.append(f"report            {directory / HTML_NAME}")
     return "\n".join(lines)
+
+
+def _group_sizes(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """How many peers the rounds averaged over, as in "4 in 28 of 30, 3 in 2 of 30"."""
+    counts = Counter(int(row["group_size"]) for row in rounds)
+    return ", ".join(f"{size} in {count} of {len(rounds)}" for size, count in sorted(counts.items(), reverse=True))
 
 
 def versions() -> dict[str, str]:

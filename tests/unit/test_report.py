@@ -123,6 +123,7 @@ def test_the_summary_names_what_matters() -> None:
     lines = summary(a_report(a_peer("peer-1", *THREE), events=("peer-2 lost",))).splitlines()
     assert lines[0] == "1 of 1 peers made 3 of 3 outer steps in 94 s"
     assert "validation loss   5.5000 -> 1.5000" in lines
+    assert any(line.startswith("peers per round   ") and line.endswith(" of 3") for line in lines)
     assert "note              peer-2 lost" in lines
     assert lines[-2:] == ["model             runs/tiny/model", "report            runs/tiny/report.html"]
 
