@@ -6,7 +6,6 @@ from pathlib import Path
 
 from prime_p2p.errors import BadInput
 
-DEFAULT = "peers/tiny.toml"
 _PACKAGE = Path(__file__).resolve().parent
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parent / "peers")
 

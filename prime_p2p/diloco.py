@@ -173,7 +173,7 @@ class DiLoCo:
         if result.group is not None:
             self._inner_seconds = 0.0
             self._committed_at = now
-        self._begin_inner_steps(expected=True)
+        self._begin_inner_steps(expected=self._bad_rounds == 0)
         return OuterStep(self.state.step, self.state.digest, contributed, result, seconds)
 
     def _try_round(self) -> RoundResult:

@@ -158,13 +158,6 @@ class Swarm:
         mine = Heartbeat(description=description, name=self.options.name, addresses=self.addresses[:8])
         self.call(self._membership.start(mine))
 
-    def announce(self, **changes: Any) -> None:
-        """Change our heartbeat, see ``Heartbeat``."""
-        self.call(self._update(changes))
-
-    async def _update(self, changes: dict[str, Any]) -> None:
-        self._membership.update(**changes)
-
     def others(self, refresh: bool = False) -> dict[str, Heartbeat]:
         """The other peers with a fresh heartbeat; ``refresh`` looks at the DHT anew, which takes some 100 ms."""
         return self.call(self._others(refresh))
