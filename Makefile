@@ -45,7 +45,8 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUN): pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(INSTALL) .
+	@echo "Installing prime-p2p and what it needs into $(VENV): PyTorch among it, so 1 GB or more and some minutes"
+	$(INSTALL) . --quiet
 	@touch $@
 
 $(DEV): $(RUN)

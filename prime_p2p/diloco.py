@@ -225,7 +225,14 @@ class DiLoCo:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
         ready_at = time.time() + self._usual_seconds if self._usual_seconds else 0.0
-        self.swarm.hold(self.state.step, self.state.digest, self.state.tokens, expected=expected, ready_at=ready_at)
+        self.swarm.hold(
+            self.state.step,
+            self.state.digest,
+            self.state.tokens,
+            expected=expected,
+            ready_at=ready_at,
+            state="training",
+        )
 
     @contextmanager
     def outside_inner_steps(self) -> Iterator[None]:

@@ -1,4 +1,8 @@
-"""The life of a peer: join the run, then inner steps, a round, an outer step, again and again, until told to leave."""
+"""The life of a peer: join the run, then inner steps, a round, an outer step, again and again, until told to leave.
+
+``diloco.step`` is where peers meet: it gathers a group, averages and applies the update (``diloco.py``, and below it
+``swarm/rounds.py``). The words, from anchor to update, are in ``docs/architecture.md``.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ class Peer:
         self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
         self.device = device
         self.model = models.build(recipe.model, recipe.run.seed)
-        torch.nn.Module.to(self.model, device)
+        torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
         self.optimizer = optimizers.build(recipe.inner, self.model)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.batches = 0  # drawn so far: the position in the data
@@ -70,6 +74,8 @@ class Peer:
         diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)
         if saved is not None:
             self.batches = saved.local.inner_step
+            self.reporter.log(f"resumed from {directory}, at outer step {saved.outer.step} when it was saved")
+        self.reporter.log(f"in the run at outer step {diloco.state.step}")
         others = self.recipe.round.start_with - 1
         if diloco.state.step == 0 and not self.swarm.wait_for_peers(others, START_TOGETHER):
             self.reporter.log(f"not even {others} other peers after {START_TOGETHER:.0f} s; starting all the same")
@@ -85,6 +91,7 @@ class Peer:
                 if outcome is not None:
                     self.after_outer_step(outcome)
         self.save()
+        self.reporter.log(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
         if signals.first is None:
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
             self.reporter.done(self.diloco.state.step, self.diloco.state.digest)

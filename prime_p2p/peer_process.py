@@ -5,8 +5,11 @@ Nothing heavy is imported before the network is joined: a taken port or a wrong 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +53,11 @@ def run(options: PeerOptions) -> int:
     with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
         signals.notify = _leave_before_joining
         try:
-            with MetricsLog(options.directory / FILE_NAME) as metrics, _open_swarm(options) as swarm:
+            with (
+                _owned(options.directory),
+                MetricsLog(options.directory / FILE_NAME) as metrics,
+                _open_swarm(options) as swarm,
+            ):
                 reporter.ready(swarm.peer_id, swarm.addresses)
                 peer = _build(options, swarm, reporter, metrics)
                 signals.notify = swarm.hold_no_more
@@ -78,6 +85,22 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
 
 class Stopped(Exception):
     """A signal came while the peer was still joining."""
+
+
+@contextmanager
+def _owned(directory: Path) -> Iterator[None]:
+    """Make the folder, and keep other peers out of it as long as this one lives."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / ".lock").open("a")
+    except OSError as error:
+        raise BadInput(f"folder {directory} cannot be written: {error.strerror}; give another one with --dir") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"folder {directory} is in use by another peer; give this one its own with --dir") from None
+        yield
 
 
 def _leave_before_joining() -> None:

@@ -60,7 +60,9 @@ class Identity:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             handle.close()
-            raise BadInput(f"identity {self.path} is in use by another peer; give this one its own") from None
+            raise BadInput(
+                f"identity {self.path} is in use by another peer; start this one in a folder of its own"
+            ) from None
         return handle
 
 

@@ -175,9 +175,12 @@ class Membership:
     async def _publish(self) -> None:
         beat = self._mine = self._mine.model_copy(update={"sent_at": time.time()})
         records = [(peers_key(self._run), beat.model_dump()), (RUNS, {"run": self._run})]
-        stores = [self._node.publish(key, value, ttl=BEAT_LIVES) for key, value in records]
+
+        async def store() -> None:
+            await asyncio.gather(*(self._node.publish(key, value, ttl=BEAT_LIVES) for key, value in records))
+
         try:
-            await asyncio.wait_for(asyncio.gather(*stores), DHT_DEADLINE)
+            await asyncio.wait_for(store(), DHT_DEADLINE)
         except asyncio.TimeoutError:
             logger.warning("the DHT did not take our heartbeat within %g s", DHT_DEADLINE)
 
