@@ -99,7 +99,8 @@ def peer(
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto",
     bandwidth: Annotated[
-        float, typer.Option(min=0, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing.")
+        float,
+        typer.Option(min=0, max=1e9, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing."),
     ] = 100.0,
     sets: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")] = False,
@@ -158,6 +159,9 @@ def main() -> None:
     except PrimeError as error:
         _complain(str(error))
         code = error.exit_code
+    except OSError as error:  # a full disk, say: of the machine, not of the code
+        _complain(str(error))
+        code = 1
     except _UsageError as error:
         _complain(error.format_message())  # type: ignore[attr-defined]
         code = 2

@@ -100,6 +100,11 @@ class DiLoCo:
         self.inner_steps = inner_steps
         self.outer = outer or OuterOptimizer()
         self.parameters = FlatParameters(model)
+        self._shared = {
+            "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
+            "round": {"inner_steps": inner_steps},
+            "outer": asdict(self.outer),
+        } | options.description
         self.state = self._first_state(options)
         self.inner_step = 0
         """Inner steps since the last outer step was committed or missed."""
@@ -115,15 +120,15 @@ class DiLoCo:
         self._inner_seconds = 0.0
         self._joined = False
         self._usual_seconds = 0.0  # for as many inner steps as make a round
-        self._join(options.description, resumed=options.resume is not None)
+        self._join(resumed=options.resume is not None)
 
     def _first_state(self, options: DiLoCoOptions) -> OuterState:
         saved = options.resume
         if saved is None:
             return OuterState.initial(self.parameters.to_numpy(), options.threads)
-        if len(saved.anchor) != self.parameters.n:
-            found = f"{len(saved.anchor)} parameters, this model {self.parameters.n}"
-            raise BadInput(f"the checkpoint at outer step {saved.outer.step} has {found}; use another folder")
+        if (saved.run, saved.description) != (self.swarm.run, description_hash(self._shared).hex()):
+            what = f"of run {saved.run!r}" if saved.run != self.swarm.run else "of this run with another recipe"
+            raise BadInput(f"the folder has a checkpoint {what}; give this peer a folder of its own")
         self.parameters.write(0, saved.local.parameters)
         self.inner_optimizer.load_state_dict(saved.local.optimizer)
         torch.set_rng_state(saved.local.rng_state)
@@ -133,9 +138,8 @@ class DiLoCo:
         """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own."""
         parameters = self.parameters.to_numpy()
         optimizer = self.inner_optimizer.state_dict()
-        return Checkpoint(
-            self.state, LocalProgress(parameters, optimizer, position, self.tokens, torch.get_rng_state())
-        )
+        local = LocalProgress(parameters, optimizer, position, self.tokens, torch.get_rng_state())
+        return Checkpoint(self.state, local, self.swarm.run, description_hash(self._shared).hex())
 
     # ---- the loop
 
@@ -145,6 +149,8 @@ class DiLoCo:
         It is time after ``inner_steps`` of them, or earlier when the others are about to begin without us. ``tokens``
         is this peer's weight in the mean: give real counts where peers' batches differ.
         """
+        if not isinstance(tokens, int) or tokens < 0:
+            raise BadInput(f"tokens must be a whole number of at least 0, not {tokens!r}")
         self.inner_step += 1
         self.tokens += tokens
         if self.inner_step < self.inner_steps and not self.swarm.hurry.is_set():
@@ -157,7 +163,8 @@ class DiLoCo:
         Raises PrimeError after three pseudo-gradients in a row that were not finite.
         """
         now = time.monotonic()
-        self._usual_seconds = (now - self._inner_since) / self.inner_step * self.inner_steps
+        if self.inner_step:
+            self._usual_seconds = (now - self._inner_since) / self.inner_step * self.inner_steps
         self._inner_seconds += now - self._inner_since
         self.catch_up()
         result = self._try_round()
@@ -185,7 +192,7 @@ class DiLoCo:
         self._bad_rounds = 0
         result = self.swarm.make_round(self._mine, self._update, self.tokens)
         for _ in range(CATCH_UPS):
-            if result.group is not None or not self.catch_up(ask_everyone=True):
+            if result.group is not None or self.swarm.leaving or not self.catch_up(ask_everyone=True):
                 break
             # We were behind, now we are not, and our bytes are as good as they were.
             result = self.swarm.make_round(self._mine, self._update, self.tokens)
@@ -217,8 +224,11 @@ class DiLoCo:
         step, before = self.state.step, self.state.digest
         tokens = result.group.total_weight
         after = self.state.apply(result.update, tokens, self.outer)
-        self.journal.append(JournalEntry(step, before, after, tokens, self.parameters.n), result.update)
         self.parameters.write(0, self.state.anchor)
+        try:
+            self.journal.append(JournalEntry(step, before, after, tokens, self.parameters.n), result.update)
+        except OSError as error:  # others have the update too
+            logger.warning("the update of outer step %d is not in the journal: %s", self.state.step, error)
         self.swarm.note_commit(result, self.state.step, after, self.state.tokens)
 
     def _begin_inner_steps(self, expected: bool) -> None:
@@ -245,18 +255,13 @@ class DiLoCo:
 
     # ---- joining and catching up
 
-    def _join(self, description: dict[str, Any], resumed: bool) -> None:
-        shared = {
-            "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
-            "round": {"inner_steps": self.inner_steps},
-            "outer": asdict(self.outer),
-        } | description
+    def _join(self, resumed: bool) -> None:
         swarm, stall = self.swarm, self.swarm.options.policy.stall_timeout
-        source = Source(lambda: self.state if self._joined else None, self.journal, shared)
+        source = Source(lambda: self.state if self._joined else None, self.journal, self._shared)
         swarm.call(StateServer(swarm.node, swarm.run, source, stall).serve())
-        swarm.enter(description_hash(shared))
+        swarm.enter(description_hash(self._shared))
         client = StateClient(swarm.node, swarm.run, stall)
-        self._check_agreement(client, shared)
+        self._check_agreement(client)
         self._follower = Follower(swarm, client, self.journal, self.outer)
         fetched = None if resumed else self._follower.state_of_the_run(self.parameters.n)
         if fetched is not None:
@@ -267,8 +272,9 @@ class DiLoCo:
         if resumed:
             self.catch_up()
 
-    def _check_agreement(self, client: StateClient, ours: dict[str, Any]) -> None:
+    def _check_agreement(self, client: StateClient) -> None:
         """Refuse to train something else than those who hold a state of the run."""
+        ours = self._shared
         for peer, beat in self.swarm.others().items():
             if not beat.has_state or beat.description == description_hash(ours):
                 continue

@@ -63,7 +63,9 @@ class StopSignals:
 def noting_stop_signals() -> Iterator[StopSignals]:
     """Note SIGINT, SIGTERM and SIGHUP instead of dying of them; the former handlers come back at the end."""
     received = StopSignals()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        numbers.remove(signal.SIGHUP)
     former = {number: signal.signal(number, lambda number, frame: received.note(number)) for number in numbers}
     try:
         yield received

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
+from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
@@ -21,6 +21,7 @@ from prime_p2p.monitor.reporter import Reporter
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoints
+from prime_p2p.state.follow import Diverged
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
@@ -56,8 +57,12 @@ class Peer:
         self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
         self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
         self.device = device
-        self.model = models.build(recipe.model, recipe.run.seed)
-        torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
+        try:
+            self.model = models.build(recipe.model, recipe.run.seed)
+            torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
+        except (MemoryError, RuntimeError) as error:
+            reason = str(error).split("\n", maxsplit=1)[0]
+            raise BadInput(f"the model of the recipe does not fit into the memory of {device}: {reason}") from None
         self.optimizer = optimizers.build(recipe.inner, self.model)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.batches = 0  # drawn so far: the position in the data
@@ -71,7 +76,10 @@ class Peer:
         saved = self.checkpoints.load_newest()
         options = DiLoCoOptions(directory / "journal", description=self.recipe.shared(), resume=saved)
         outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
-        diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)
+        try:
+            diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)
+        except OSError as error:
+            raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
             self.batches = saved.local.inner_step
             self.reporter.log(f"resumed from {directory}, at outer step {saved.outer.step} when it was saved")
@@ -84,12 +92,19 @@ class Peer:
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
         goal = self.recipe.run.outer_steps or math.inf
-        with suppress(Leaving):
+        try:
             while signals.first is None and self.diloco.state.step < goal:
                 self.inner_step()
                 outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
                 if outcome is not None:
                     self.after_outer_step(outcome)
+        except Leaving:
+            self.reporter.log("told to stop in the middle of a transfer")
+        except Diverged:
+            raise  # this state is of no use to anybody
+        except PrimeError:
+            self.save()
+            raise
         self.save()
         self.reporter.log(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
         if signals.first is None:
@@ -125,7 +140,7 @@ class Peer:
             self.reporter.outer_step(line)
             every = self.recipe.checkpoint.every
             if every and outcome.outer_step % every == 0:
-                self.save()
+                self._save_on_the_way()
         self.losses.clear()
 
     def _evaluate(self, outcome: OuterStep) -> float | None:
@@ -135,6 +150,12 @@ class Peer:
         if not every or outcome.outer_step % every or not our_turn:
             return None
         return validation_loss(self.model, self.validation.to(self.device))
+
+    def _save_on_the_way(self) -> None:
+        try:
+            self.save()
+        except OSError as error:  # a full disk, say: the older checkpoint is whole, and training goes on
+            self.reporter.log(f"no checkpoint at outer step {self.diloco.state.step}: {error}")
 
     def save(self) -> None:
         """Write a checkpoint: everything this peer needs to go on from here."""

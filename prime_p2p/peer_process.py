@@ -11,11 +11,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prime_p2p.errors import BadInput
-from prime_p2p.lifetime import noting_stop_signals, stop_with_parent
+from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_parent
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
 from prime_p2p.recipe import Recipe
@@ -51,7 +52,7 @@ def run(options: PeerOptions) -> int:
     if options.stop_with_parent:
         stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
-        signals.notify = _leave_before_joining
+        signals.notify = partial(_leave_before_joining, signals)
         try:
             with (
                 _owned(options.directory),
@@ -77,7 +78,7 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(auto if options.device == "auto" else options.device)
-        torch.empty(1, device=device)
+        torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"--device {options.device} cannot be used: {str(error).splitlines()[0]}") from None
     return Peer(options.recipe, options.directory, device, swarm, reporter, metrics)
@@ -103,8 +104,9 @@ def _owned(directory: Path) -> Iterator[None]:
         yield
 
 
-def _leave_before_joining() -> None:
-    raise Stopped
+def _leave_before_joining(signals: StopSignals) -> None:
+    if signals.count == 1:  # a second one must not break into the leaving
+        raise Stopped
 
 
 def _open_swarm(options: PeerOptions) -> Swarm:

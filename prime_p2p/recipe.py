@@ -85,7 +85,7 @@ class InnerRecipe(_Section):
     warmup_steps: NotNegative = 0
     schedule: Literal["constant", "cosine"] = "constant"
     total_steps: NotNegative = 0
-    batch_size: Positive
+    batch_size: int = Field(gt=0, le=2**20)
     clip: float = Field(default=1.0, ge=0)
 
     @model_validator(mode="after")

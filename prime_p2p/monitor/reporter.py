@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -114,7 +115,10 @@ class PlainReporter:
 
     def _say(self, text: str) -> None:
         self._last_line = time.monotonic()
-        print(text, file=sys.stdout, flush=True)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # nobody reads any more: that is no reason to stop training
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

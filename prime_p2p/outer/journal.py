@@ -68,6 +68,11 @@ class Journal:
             else:
                 self._entries[entry.step_before] = entry
 
+    @property
+    def length(self) -> int:
+        """How many updates are kept at most."""
+        return self._length
+
     def append(self, entry: JournalEntry, update: BlockVector) -> None:
         """Keep an update, and of the others only those that lead to it without a gap, ``length`` in all.
 

@@ -47,10 +47,15 @@ class LocalProgress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The outer state that all peers share, and the local progress since."""
+    """The outer state that all peers share, and the local progress since.
+
+    ``run`` and ``description`` (a hash, hexadecimal) say what it belongs to: in another run the state means nothing.
+    """
 
     outer: OuterState
     local: LocalProgress
+    run: str = ""
+    description: str = ""
 
     @property
     def anchor(self) -> Float32:
@@ -63,6 +68,8 @@ class _Numbers(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     version: int = 1
+    run: str
+    description: str
     step: int
     tokens: int
     digest: str  # of the outer state, hexadecimal
@@ -144,6 +151,8 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     except SafetensorError as error:
         raise OSError(f"{folder} cannot be written: {error}") from error
     numbers = _Numbers(
+        run=checkpoint.run,
+        description=checkpoint.description,
         step=step,
         tokens=tokens,
         digest=digest.hex(),
@@ -181,7 +190,7 @@ def _read(folder: Path, threads: int) -> Checkpoint:
         tokens=numbers.tokens_since_commit,
         rng_state=own["rng_state"],
     )
-    return Checkpoint(outer, local)
+    return Checkpoint(outer, local, numbers.run, numbers.description)
 
 
 def _hash_of(path: Path) -> str:

@@ -70,7 +70,11 @@ class Follower:
         use: then a snapshot of ``lineage`` takes its place. Raises Diverged where nobody gives one.
         """
         for entry in entries:
-            _, update = self._journal.read(entry.step_before)
+            try:
+                _, update = self._journal.read(entry.step_before)
+            except (KeyError, OSError) as error:  # damaged, or gone: what we have is whole, if not the newest
+                logger.warning("the update of outer step %d cannot be read: %s", entry.step_before + 1, error)
+                return (None if lineage is None else self.snapshot(lineage, len(state.anchor))) or state
             if state.apply(update, entry.tokens, self._outer) != entry.digest_after:
                 wrong = f"the update of outer step {state.step} did not lead where it was said to"
                 logger.warning("%s; taking a snapshot", wrong)

@@ -233,6 +233,8 @@ class StateClient:
         fetched: list[JournalEntry] = []
         try:
             count = (await self._expect(stream, Updates)).count
+            if count > journal.length:
+                return []  # a snapshot it is, then
             at = (state.step, state.digest)
             for _ in range(count):
                 head = await self._expect(stream, Update)

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from prime_p2p.allreduce.butterfly import Plan, ReduceError, Traffic
 from prime_p2p.allreduce.codec import BlockVector
@@ -76,6 +75,7 @@ class RoundRunner:
         self.links = Links(node, run, policy.stall_timeout, self._on_message, self._on_lost)
         self.on_leave: Callable[[str], None] = lambda peer: None
         self._round: _Round | None = None
+        self._abandoned = ""  # why no round is begun any more
         self._reduce: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._phase_since = self._now()
@@ -94,7 +94,8 @@ class RoundRunner:
         self._exchanges.close()
 
     async def abandon(self, reason: str, after: float = 0.0) -> None:
-        """End a round under way as missed, unless it ends by itself within ``after`` seconds."""
+        """End a round under way as missed, unless it ends by itself within ``after`` seconds; no other is begun."""
+        self._abandoned = reason
         if self._round is not None:
             await asyncio.wait([self._round.done], timeout=after)
             self._finish(RoundResult(reason=reason))
@@ -114,6 +115,8 @@ class RoundRunner:
         ``mine`` is our pseudo-gradient; ``update`` receives the result. Neither may be touched until this returns.
         """
         assert self._round is None
+        if self._abandoned:
+            return RoundResult(reason=self._abandoned)
         self._round = _Round(mine, update, asyncio.get_running_loop().create_future())
         self._phase_since = self._now()
         self._handle(ev.Ready(weight, bandwidth))
@@ -140,7 +143,11 @@ class RoundRunner:
 
     def _handle(self, event: ev.Event) -> None:
         phase_before = self._machine.phase
-        actions = self._machine.handle(event, self._now())
+        try:
+            actions = self._machine.handle(event, self._now())
+        except Exception as error:
+            self._fail(error)
+            raise
         if self._machine.phase is not phase_before:
             self._account(phase_before)
         for action in actions:
@@ -189,6 +196,11 @@ class RoundRunner:
             self._round.result.attempts = self._machine.attempts
             self._finish(self._round.result)
 
+    def _fail(self, error: Exception) -> None:
+        """A fault of our own: whoever called ``make_round`` is to see it, not to wait for ever."""
+        if self._round is not None and not self._round.done.done():
+            self._round.done.set_exception(error)
+
     def _finish(self, result: RoundResult) -> None:
         if self._round is not None and not self._round.done.done():
             self._round.done.set_result(result)
@@ -197,7 +209,7 @@ class RoundRunner:
         assert self._round is not None
         before = self._reduce
         self._reduce = asyncio.create_task(self._run_reduce(group, self._round, before))
-        self._reduce.add_done_callback(partial(_pass_on_fault, self._round.done))
+        self._reduce.add_done_callback(self._reduce_ended)
 
     async def _run_reduce(self, group: Group, round_: _Round, before: asyncio.Task[None] | None) -> None:
         """One all-reduce, once the one before it has let go of the buffers."""
@@ -218,15 +230,13 @@ class RoundRunner:
         else:
             self._handle(ev.ReduceDone(group.id, digest))
 
+    def _reduce_ended(self, reduce: asyncio.Task[None]) -> None:
+        error = None if reduce.cancelled() else reduce.exception()
+        if isinstance(error, Exception):
+            self._fail(error)
+
     async def _stop_reduce(self) -> None:
         if self._reduce is not None:
             self._reduce.cancel()
             await asyncio.gather(self._reduce, return_exceptions=True)
             self._reduce = None
-
-
-def _pass_on_fault(done: asyncio.Future[RoundResult], reduce: asyncio.Task[None]) -> None:
-    """A reduce that ended by a fault of our own: whoever called ``make_round`` is to see it, not to wait for ever."""
-    error = None if reduce.cancelled() else reduce.exception()
-    if error is not None and not done.done():
-        done.set_exception(error)

@@ -78,6 +78,8 @@ class Swarm:
         """Called in the network thread when the round enters a phase, with the size of the group."""
         self._description = b""
         self._transfer: Future[Any] | None = None
+        self.leaving = False
+        """Set by ``hold_no_more``: nothing that takes long is begun any more."""
         self._temporary = None if self.options.identity else Path(tempfile.mkdtemp(prefix="prime-p2p-"))
         identity = self.options.identity or Path(str(self._temporary)) / "identity.key"
         self._loop = LoopThread(f"swarm-{run}")
@@ -141,6 +143,8 @@ class Swarm:
 
         Raises Leaving in that case.
         """
+        if self.leaving:
+            raise Leaving("this peer is leaving")
         self._transfer = self._loop.spawn(coroutine)
         try:
             return self._transfer.result(TRANSFER_DEADLINE)
@@ -240,6 +244,7 @@ class Swarm:
 
         A transfer ends at once with Leaving; a round gets a few seconds to end, then it is missed.
         """
+        self.leaving = True
         if self._transfer is not None:
             self._transfer.cancel()
         self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))

@@ -76,6 +76,33 @@ def test_a_peer_that_is_told_to_stop_saves_and_leaves_and_resumes_where_it_was(
         assert step["outer_step"] == last["outer_step"] + 1
 
 
+def test_a_peer_whose_daemon_dies_saves_what_it_has_and_says_so(tmp_path: Path) -> None:
+    with network(tmp_path) as (_, _, start):
+        peer = start("peer", **{"checkpoint.every": 0})
+        peer.outer_step(lambda step: step["outer_step"] >= 2)
+        (daemon,) = [child for child in peer.children() if "p2pd" in child.name()]
+        daemon.kill()
+        assert peer.wait() == 1
+        assert "daemon" in peer.stderr
+        assert "Traceback" not in peer.stderr
+        last = json.loads((peer.directory / "metrics.jsonl").read_text().splitlines()[-1])
+        assert start("peer").event("outer_step")["outer_step"] == last["outer_step"] + 1
+
+
+def test_a_folder_that_belongs_to_another_run_or_to_a_running_peer_is_refused(tmp_path: Path) -> None:
+    with network(tmp_path) as (_, _, start):
+        peer = start("peer", **{"run.name": "old"})
+        peer.event("outer_step")
+        second = start("peer", **{"run.name": "old"})
+        assert second.wait() == 2
+        assert "in use by another peer" in second.stderr
+        peer.signal(signal.SIGTERM)
+        assert peer.wait() == 0
+        other = start("peer", **{"run.name": "new"})
+        assert other.wait() == 2
+        assert "checkpoint of run 'old'" in other.stderr
+
+
 def test_nothing_is_left_ten_seconds_after_a_peer_was_killed(tmp_path: Path) -> None:
     with network(tmp_path) as (_, _, start):
         peer = start("peer")

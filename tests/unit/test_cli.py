@@ -28,7 +28,7 @@ REPORT = {
     "digests_agree": True,
     "compute_share": 0.75,
     "bytes_sent_per_peer": 3000,
-    "rounds": [{"digest": "ab" * 32}],
+    "rounds": [{"group_size": 2, "digest": "ab" * 32}],
     "events": [],
     "failure": None,
     "exit_code": 0,
