@@ -15,9 +15,7 @@ import torch
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
-from prime_p2p.monitor.events import Progress, State
-from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
-from prime_p2p.monitor.reporter import Reporter
+from prime_p2p.news import News
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoints
@@ -35,23 +33,14 @@ LAST_ONES = 5.0  # seconds that a peer at the end of the run stays for those who
 class Peer:
     """One peer of a run: its model, its data, and the loop that trains them."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        directory: Path,
-        device: torch.device,
-        swarm: Swarm,
-        reporter: Reporter,
-        metrics: MetricsLog,
-    ) -> None:
+    def __init__(self, recipe: Recipe, directory: Path, device: torch.device, swarm: Swarm, news: News) -> None:
         """Build everything, and join with the state on this peer's own disk, or else with the state that others hold.
 
         Raises BadInput where the data, a checkpoint or the run of the others does not fit the recipe.
         """
         self.recipe = recipe
         self.swarm = swarm
-        self.reporter = reporter
-        self.metrics = metrics
+        self.news = news
         text = Corpus.load(recipe.data)
         context = recipe.model.context
         self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
@@ -67,9 +56,7 @@ class Peer:
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.batches = 0  # drawn so far: the position in the data
         self.losses: list[float] = []  # of the inner steps since the last commit
-        self.bytes_sent = 0
-        self.group_size = 0
-        swarm.on_phase = self._phase
+        swarm.on_phase = news.phase
         self.diloco = self._join(directory)
 
     def _join(self, directory: Path) -> DiLoCo:
@@ -82,11 +69,11 @@ class Peer:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
             self.batches = saved.local.inner_step
-            self.reporter.log(f"resumed from {directory}, at outer step {saved.outer.step} when it was saved")
-        self.reporter.log(f"in the run at outer step {diloco.state.step}")
+            self.news.reporter.note(f"resumed from {directory}, at outer step {saved.outer.step} when it was saved")
+        self.news.reporter.note(f"in the run at outer step {diloco.state.step}")
         others = self.recipe.round.start_with - 1
         if diloco.state.step == 0 and not self.swarm.wait_for_peers(others, START_TOGETHER):
-            self.reporter.log(f"not even {others} other peers after {START_TOGETHER:.0f} s; starting all the same")
+            self.news.reporter.log(f"not even {others} other peers after {START_TOGETHER:.0f} s; starting all the same")
         return diloco
 
     def train(self, signals: StopSignals) -> None:
@@ -99,17 +86,17 @@ class Peer:
                 if outcome is not None:
                     self.after_outer_step(outcome)
         except Leaving:
-            self.reporter.log("told to stop in the middle of a transfer")
+            self.news.reporter.log("told to stop in the middle of a transfer")
         except Diverged:
             raise  # this state is of no use to anybody
         except PrimeError:
             self.save()
             raise
         self.save()
-        self.reporter.log(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
+        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
         if signals.first is None:
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
-            self.reporter.done(self.diloco.state.step, self.diloco.state.digest)
+            self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
 
     def inner_step(self) -> None:
         """One step of the inner optimizer on this peer's own next batch."""
@@ -120,7 +107,7 @@ class Peer:
         loss.backward()
         optimizers.step(self.optimizer, self.recipe.inner, self.global_step)
         self.losses.append(loss.item())
-        self._progress(tokens[:, 1:].numel() / (time.monotonic() - started))
+        self.news.inner_step(self.diloco, self.losses[-1], tokens[:, 1:].numel() / (time.monotonic() - started))
 
     @property
     def global_step(self) -> int:
@@ -129,15 +116,11 @@ class Peer:
 
     def after_outer_step(self, outcome: OuterStep) -> None:
         """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""
-        self.bytes_sent += outcome.round.traffic.sent
-        self.group_size = len(outcome.round.group.members) if outcome.round.group else 0
         if not outcome.committed:
-            self.reporter.log(f"no outer step: {outcome.round.reason}; training on")
+            self.news.missed(outcome)
             return
         with self.diloco.outside_inner_steps():
-            line = _metrics(outcome, sum(self.losses) / len(self.losses), self._evaluate(outcome))
-            self.metrics.append(line)
-            self.reporter.outer_step(line)
+            self.news.outer_step(outcome, sum(self.losses) / len(self.losses), self._evaluate(outcome))
             every = self.recipe.checkpoint.every
             if every and outcome.outer_step % every == 0:
                 self._save_on_the_way()
@@ -155,45 +138,8 @@ class Peer:
         try:
             self.save()
         except OSError as error:  # a full disk, say: the older checkpoint is whole, and training goes on
-            self.reporter.log(f"no checkpoint at outer step {self.diloco.state.step}: {error}")
+            self.news.reporter.log(f"no checkpoint at outer step {self.diloco.state.step}: {error}")
 
     def save(self) -> None:
         """Write a checkpoint: everything this peer needs to go on from here."""
         self.checkpoints.save(self.diloco.checkpoint(self.batches))
-
-    def _progress(self, tokens_per_second: float) -> None:
-        diloco = self.diloco
-        self.reporter.progress(
-            Progress(
-                diloco.state.step,
-                diloco.inner_step + 1,
-                diloco.inner_steps,
-                self.losses[-1],
-                tokens_per_second,
-                self.group_size,
-                self.bytes_sent,
-                State.TRAINING,
-            )
-        )
-
-    def _phase(self, phase: str, group_size: int) -> None:
-        states = {"voting": State.REDUCING, "uncertain": State.REDUCING}
-        self.reporter.phase(states.get(phase) or State(phase), group_size)
-
-
-def _metrics(outcome: OuterStep, train_loss: float, val_loss: float | None) -> RoundMetrics:
-    group = outcome.round.group
-    assert group is not None
-    return RoundMetrics(
-        outer_step=outcome.outer_step,
-        digest=outcome.digest.hex(),
-        group=group.peer_ids,
-        weights=tuple(member.weight for member in group.members),
-        attempts=outcome.round.attempts,
-        train_loss=train_loss,
-        tokens=outcome.tokens,
-        bytes_sent=outcome.round.traffic.sent,
-        bytes_received=outcome.round.traffic.received,
-        seconds=PhaseSeconds(**outcome.seconds),
-        val_loss=val_loss,
-    )

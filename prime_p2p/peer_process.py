@@ -71,6 +71,7 @@ def run(options: PeerOptions) -> int:
 def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: MetricsLog) -> Peer:
     import torch
 
+    from prime_p2p.news import News
     from prime_p2p.peer import Peer
 
     if options.threads is not None:
@@ -81,7 +82,7 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"--device {options.device} cannot be used: {str(error).splitlines()[0]}") from None
-    return Peer(options.recipe, options.directory, device, swarm, reporter, metrics)
+    return Peer(options.recipe, options.directory, device, swarm, News(reporter, metrics))
 
 
 class Stopped(Exception):

@@ -28,6 +28,9 @@ class Reporter(Protocol):
 
     def log(self, text: str) -> None: ...
 
+    def note(self, text: str) -> None:
+        """Something that a person wants to read and a program has no use for."""
+
     def done(self, outer_step: int, digest: bytes) -> None: ...
 
 
@@ -72,6 +75,9 @@ class EventReporter:
     def log(self, text: str) -> None:
         self._writer.log(text)
 
+    def note(self, text: str) -> None:
+        return
+
     def done(self, outer_step: int, digest: bytes) -> None:
         self._writer.done(outer_step, digest.hex())
 
@@ -108,6 +114,9 @@ class PlainReporter:
         )
 
     def log(self, text: str) -> None:
+        self._say(text)
+
+    def note(self, text: str) -> None:
         self._say(text)
 
     def done(self, outer_step: int, digest: bytes) -> None:

@@ -90,7 +90,8 @@ class Pipe(asyncio.BufferedProtocol):
         """
         if self._finishing or self._transport.is_closing():
             raise EndOfBytes
-        self._transport.writelines(buffers)
+        for buffer in buffers:  # not writelines: on asyncio of Python 3.12 and 3.13 that never pauses (gh-127655)
+            self._transport.write(buffer)
         if not self._writable:
             self._writing = self._waiter(self._writing)
             try:

@@ -46,6 +46,7 @@ def byte_tokenizer(context: int) -> PreTrainedTokenizerFast:
         unk_token=END_OF_TEXT,  # so a zero byte in a text is token 0, as in training
         pad_token=END_OF_TEXT,
         model_max_length=context,
+        model_input_names=["input_ids", "attention_mask"],  # a Llama takes no token types
         clean_up_tokenization_spaces=False,
     )
 

@@ -49,8 +49,9 @@ class Swarm:
 
 
 def daemons() -> list[psutil.Process]:
-    """The daemons of nodes in this process."""
-    return [child for child in psutil.Process().children() if child.name() == "p2pd"]
+    """The daemons of nodes in this process; one that has ended and was not waited for yet is no daemon any more."""
+    ended = psutil.STATUS_ZOMBIE
+    return [child for child in psutil.Process().children() if child.name() == "p2pd" and child.status() != ended]
 
 
 def run(test: Callable[[Swarm], Coroutine[Any, Any, None]]) -> None:

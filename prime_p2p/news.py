@@ -1,0 +1,67 @@
+"""What a peer tells of itself: progress to whoever watches, and a line an outer step to its metrics file."""
+
+from __future__ import annotations
+
+from prime_p2p.diloco import DiLoCo, OuterStep
+from prime_p2p.monitor.events import Progress, State
+from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
+from prime_p2p.monitor.reporter import Reporter
+
+_STATES = {"voting": State.REDUCING, "uncertain": State.REDUCING}  # phases of a round that are one to a watcher
+
+
+class News:
+    """The news of one peer. ``phase`` is called in the network thread, the rest where the peer trains."""
+
+    def __init__(self, reporter: Reporter, metrics: MetricsLog) -> None:
+        self.reporter = reporter
+        self._metrics = metrics
+        self._bytes_sent = 0
+        self._group_size = 0
+
+    def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
+        """An inner step was made; ``diloco`` is told of it next."""
+        self.reporter.progress(
+            Progress(
+                diloco.state.step,
+                diloco.inner_step + 1,
+                diloco.inner_steps,
+                loss,
+                tokens_per_second,
+                self._group_size,
+                self._bytes_sent,
+                State.TRAINING,
+            )
+        )
+
+    def phase(self, phase: str, group_size: int) -> None:
+        """The round has entered a phase."""
+        self.reporter.phase(_STATES.get(phase) or State(phase), group_size)
+
+    def missed(self, outcome: OuterStep) -> None:
+        """There was no outer step for this peer."""
+        self._bytes_sent += outcome.round.traffic.sent
+        self._group_size = 0
+        self.reporter.log(f"no outer step: {outcome.round.reason}; training on")
+
+    def outer_step(self, outcome: OuterStep, train_loss: float, val_loss: float | None) -> None:
+        """An outer step was committed."""
+        group = outcome.round.group
+        assert group is not None
+        self._bytes_sent += outcome.round.traffic.sent
+        self._group_size = len(group.members)
+        line = RoundMetrics(
+            outer_step=outcome.outer_step,
+            digest=outcome.digest.hex(),
+            group=group.peer_ids,
+            weights=tuple(member.weight for member in group.members),
+            attempts=outcome.round.attempts,
+            train_loss=train_loss,
+            tokens=outcome.tokens,
+            bytes_sent=outcome.round.traffic.sent,
+            bytes_received=outcome.round.traffic.received,
+            seconds=PhaseSeconds(**outcome.seconds),
+            val_loss=val_loss,
+        )
+        self._metrics.append(line)
+        self.reporter.outer_step(line)
