@@ -42,6 +42,7 @@ class PeerProcess:
         self.done: Done | None = None
         self.ending = "still running"  # in words, once it has ended
         self.finished = False  # all outer steps made
+        self.settled = False  # its end was noticed, here and not just by whoever meant to stop it
         self.reader = EventReader()
         self.heard: float | None = None  # when the last event came
         self.started = now
@@ -73,10 +74,10 @@ class Supervisor:
 
     def run(self, signals: StopSignals) -> None:
         """Hear and watch the peers until all have ended; ``signals`` make them leave early."""
-        while alive := [peer for peer in self.peers if peer.child.alive]:
-            wait_for_output([peer.child for peer in alive], _TICK)
+        while watched := [peer for peer in self.peers if not peer.settled]:
+            wait_for_output([peer.child for peer in watched], _TICK)
             now = time.monotonic()
-            for peer in alive:
+            for peer in watched:
                 ended = peer.child.check()  # before the last events are read, so that none is missed
                 self._hear(peer, now)
                 if ended:
@@ -98,6 +99,7 @@ class Supervisor:
 
     def _settle(self, peer: PeerProcess, now: float) -> None:
         """A peer has ended: say how."""
+        peer.settled = True
         peer.finished = peer.done is not None and peer.done.outer_step >= self._view.goal
         how = peer.stopped_for or peer.child.ending()
         said = peer.child.last_words()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,13 @@ import pytest
 import prime_p2p
 from prime_p2p.builtin_recipes import find_recipe
 from prime_p2p.errors import BadInput, PrimeError
-from prime_p2p.local_swarm.supervision import Limits
+from prime_p2p.lifetime import StopSignals
+from prime_p2p.local_swarm.children import Child, stop_all, wait_for_output
+from prime_p2p.local_swarm.supervision import Limits, Supervisor
 from prime_p2p.local_swarm.swarm import SwarmOptions, run, threads_per_peer
+from prime_p2p.monitor.console import open_console
 from prime_p2p.monitor.report import HTML_NAME, JSON_NAME
+from prime_p2p.monitor.view import SwarmView
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_swarm.py")))
 
@@ -241,3 +246,19 @@ def test_a_recipe_that_is_wrong_is_refused_before_anything_starts(options: Optio
 def test_cores_are_shared_out_and_never_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert [threads_per_peer(peers) for peers in (1, 2, 3, 8, 100)] == [8, 4, 2, 1, 1]
+
+
+def test_an_end_that_was_noticed_while_a_peer_was_being_stopped_is_reported_all_the_same(tmp_path: Path) -> None:
+    def child(name: str, code: str) -> Child:
+        return Child(name, (sys.executable, "-c", code), tmp_path / name, {})
+
+    peer, bootstrap = child("peer-1", "raise SystemExit(3)"), child("bootstrap", "input()")
+    try:
+        while not peer.check():
+            wait_for_output([peer], 0.1)
+        view = SwarmView("run", ("peer-1",), 3, time.monotonic())
+        supervisor = Supervisor([peer], bootstrap, view, open_console(view, io.StringIO()), Limits())
+        supervisor.run(StopSignals())
+        assert supervisor.peers[0].ending == "exit code 3"
+    finally:
+        stop_all([peer, bootstrap], 5.0)
