@@ -7,7 +7,6 @@ internet with int8 pseudo-gradients: Jaghouar et al., "INTELLECT-1 Technical Rep
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from prime_p2p.state.follow import Follower
 from prime_p2p.state.transfer import Source, StateClient, StateServer, TransferError, description_hash
 from prime_p2p.swarm.runner import RoundResult
 from prime_p2p.swarm.swarm import Swarm
+from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.training.flat import FlatParameters
 
 logger = logging.getLogger(__name__)
@@ -110,8 +110,10 @@ class DiLoCo:
         """Inner steps since the last outer step was committed or missed."""
         self.tokens = options.resume.local.tokens if options.resume else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
-        self._temporary = None if options.directory else tempfile.TemporaryDirectory(prefix="prime-p2p-journal-")
-        directory = options.directory or Path(str(self._temporary and self._temporary.name))
+        directory, self._temporary = options.directory, None
+        if directory is None:
+            self._temporary = TemporaryFolder()
+            directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length)
         self._mine = BlockVector.empty(self.parameters.n)
         self._update = BlockVector.empty(self.parameters.n)

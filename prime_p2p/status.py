@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -13,6 +11,7 @@ import uvloop
 from prime_p2p.errors import Unreachable
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.swarm import membership
+from prime_p2p.temporary import TemporaryFolder
 
 LOOK_DEADLINE = 30.0  # seconds for the look-ups, once the node has joined
 
@@ -28,8 +27,8 @@ def look(bootstrap: Sequence[str], run: str | None) -> list[dict[str, Any]]:
 
 
 async def _look(bootstrap: tuple[str, ...], run: str | None) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="prime-p2p-status-") as folder:
-        node = await Node.create(NodeConfig(identity=Path(folder) / "identity.key", bootstrap=bootstrap))
+    with TemporaryFolder() as folder:
+        node = await Node.create(NodeConfig(identity=folder / "identity.key", bootstrap=bootstrap))
         try:
             return await asyncio.wait_for(membership.status(node, run), LOOK_DEADLINE)
         except asyncio.TimeoutError:

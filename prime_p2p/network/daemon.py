@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from prime_p2p.errors import PrimeError
 from prime_p2p.network._hivemind import P2P, Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
 from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
-from prime_p2p.network.sockets import SocketFolder
+from prime_p2p.temporary import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ _START = 15.0  # seconds for the daemon to come up
 _STOP = 2.0  # seconds for it to go down before it is killed
 _ANSWER = 5.0  # seconds for questions it answers out of its own head
 _MAX_ANSWER = 1 << 20  # bytes
+_LONGEST_HOME = 50  # characters, so that the path of a socket stays within the 104 to 108 that systems allow
 _P2P = 421  # multiaddr code of a peer id
 
 # What a relay carries for one connection: as much as a training run needs, instead of 4 GiB and 30 minutes.
@@ -60,7 +61,7 @@ class DaemonConfig:
 class Daemon:
     """The running daemon. Its owner is this process: it ends with it, whichever way that ends."""
 
-    def __init__(self, p2p: Any, folder: SocketFolder) -> None:
+    def __init__(self, p2p: Any, folder: TemporaryFolder) -> None:
         self.p2p = p2p
         self.peer_id: str = p2p.peer_id.to_base58()
         self._folder = folder
@@ -78,7 +79,7 @@ class Daemon:
         Raises:
             DaemonError: it did not come up.
         """
-        folder = SocketFolder()
+        folder = TemporaryFolder(_LONGEST_HOME)
         started: list[Any] = []
         try:
             daemon = cls(await _p2p_for(config, folder.path, started).create(**_options(config)), folder)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
@@ -20,6 +18,7 @@ from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.membership import Heartbeat, Membership
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
+from prime_p2p.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +79,10 @@ class Swarm:
         self._transfer: Future[Any] | None = None
         self.leaving = False
         """Set by ``hold_no_more``: nothing that takes long is begun any more."""
-        self._temporary = None if self.options.identity else Path(tempfile.mkdtemp(prefix="prime-p2p-"))
-        identity = self.options.identity or Path(str(self._temporary)) / "identity.key"
+        identity, self._temporary = self.options.identity, None
+        if identity is None:
+            self._temporary = TemporaryFolder()
+            identity = self._temporary.path / "identity.key"
         self._loop = LoopThread(f"swarm-{run}")
         try:
             opened = self._open(
@@ -126,7 +127,7 @@ class Swarm:
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.close()
 
     def __enter__(self) -> Swarm:
         return self

@@ -53,7 +53,7 @@ class NodeProcess:
 
     @property
     def daemon(self) -> psutil.Process:
-        (daemon,) = psutil.Process(self.process.pid).children()
+        (daemon,) = (child for child in psutil.Process(self.process.pid).children() if child.name() == "p2pd")
         return daemon
 
     async def stop(self) -> int:

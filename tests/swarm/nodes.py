@@ -45,7 +45,7 @@ class Swarm:
 
     def socket_folders(self) -> list[Path]:
         """Where nodes keep the sockets to their daemons."""
-        return list(self.folder.glob("prime-p2pd-*"))
+        return list(self.folder.glob("prime-p2p-*"))
 
 
 def daemons() -> list[psutil.Process]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,18 @@ def test_a_folder_that_belongs_to_another_run_or_to_a_running_peer_is_refused(tm
         assert "checkpoint of run 'old'" in other.stderr
 
 
-def test_nothing_is_left_ten_seconds_after_a_peer_was_killed(tmp_path: Path) -> None:
-    with network(tmp_path) as (_, _, start):
+def test_nothing_is_left_ten_seconds_after_a_peer_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="pp", dir="/tmp") as temporary, network(tmp_path) as (_, _, start):
+        monkeypatch.setenv("TMPDIR", temporary)
         peer = start("peer")
         peer.event("outer_step")
         children = peer.children()
         assert children
+        assert list(Path(temporary).glob("prime-p2p-*"))
         peer.signal(signal.SIGKILL)
         _, alive = psutil.wait_procs(children, timeout=10)
         assert not alive
+        assert not list(Path(temporary).glob("prime-p2p-*"))
 
 
 def test_a_leaving_peer_does_not_hold_up_the_others(tmp_path: Path) -> None:
