@@ -15,7 +15,8 @@ _PATIENCE = 5.0  # seconds for the remover to go once it may
 
 # A process that outlives us by a moment: it reads a pipe that only we hold, which our death closes however sudden, and
 # then removes the folder. Requests to stop reach whole groups of processes; it leaves when we have left, not before.
-_REMOVER = 'trap "" HUP INT TERM; read -r _; rm -rf -- "$1"'
+# It says so once it no longer dies of them.
+_REMOVER = 'trap "" HUP INT TERM; echo; exec >&-; read -r _; rm -rf -- "$1"'
 
 
 class TemporaryFolder:
@@ -40,11 +41,14 @@ class TemporaryFolder:
             remover = subprocess.Popen(
                 ["/bin/sh", "-c", _REMOVER, "sh", str(self.path)],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 start_new_session=True,
             )
+            assert remover.stdout is not None
+            with remover.stdout as ready:
+                ready.read()
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
             raise
