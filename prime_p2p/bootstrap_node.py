@@ -12,9 +12,10 @@ import uvloop
 
 from prime_p2p.errors import PrimeError
 from prime_p2p.lifetime import stop_with_parent
+from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node, NodeConfig
 
-_LOOK_INTERVAL = 1.0  # seconds between two looks at whether the daemon still runs
+_LOOK_INTERVAL = 1.0  # seconds between two looks at whether the node still goes on
 
 
 class Stopped(PrimeError):
@@ -30,7 +31,7 @@ def run(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bo
 
     Raises:
         BadInput, Unreachable: The node cannot be started with this configuration.
-        PrimeError: The libp2p daemon ended.
+        PrimeError: The libp2p daemon ended, and no other one could be started.
     """
     uvloop.run(_live(config, announce, watch_parent))
 
@@ -47,7 +48,9 @@ async def _live(config: NodeConfig, announce: Callable[[str], None], watch_paren
         announce(best_address(await node.addresses(), config.announce))
         while not stop.is_set():
             if not node.alive:
-                raise PrimeError("the libp2p daemon of this bootstrap node ended; start the node again")
+                raise PrimeError(
+                    "the libp2p daemon of this bootstrap node cannot be kept running; start the node again"
+                )
             await _wait(stop, _LOOK_INTERVAL)
     finally:
         await node.close()
@@ -68,7 +71,7 @@ async def _created(config: NodeConfig, stop: asyncio.Event) -> Node:
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
+        await within(seconds, stop.wait())
     except asyncio.TimeoutError:
         return
 

@@ -115,7 +115,11 @@ def peer(
     from prime_p2p.recipe import Recipe
     from prime_p2p.swarm.swarm import SwarmOptions
 
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s" if verbose else logging.BASIC_FORMAT,
+        stream=sys.stderr,
+    )
     loaded = Recipe.load(find_recipe(recipe), sets or ())
 
     return run(

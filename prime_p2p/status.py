@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from prime_p2p.errors import Unreachable
+from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.swarm import membership
 from prime_p2p.temporary import TemporaryFolder
@@ -30,7 +31,7 @@ async def _look(bootstrap: tuple[str, ...], run: str | None) -> list[dict[str, A
     with TemporaryFolder() as folder:
         node = await Node.create(NodeConfig(identity=folder / "identity.key", bootstrap=bootstrap))
         try:
-            return await asyncio.wait_for(membership.status(node, run), LOOK_DEADLINE)
+            return await within(LOOK_DEADLINE, membership.status(node, run))
         except asyncio.TimeoutError:
             raise Unreachable(f"the look-up was not answered within {LOOK_DEADLINE:.0f} s; try again") from None
         finally:

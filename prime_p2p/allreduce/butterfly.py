@@ -27,6 +27,7 @@ from pydantic import Field
 from prime_p2p.allreduce import codec
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
 from prime_p2p.errors import PrimeError
+from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message, Schema
 from prime_p2p.network.streams import Stream, StreamError, StreamStalled
 
@@ -237,7 +238,7 @@ class Exchange:
         wait for a third peer, which others notice first: they get PATIENCE times as long.
         """
         try:
-            stream = await asyncio.wait_for(asyncio.shield(self._incoming[peer]), self._stall)
+            stream = await within(self._stall, asyncio.shield(self._incoming[peer]))
         except asyncio.TimeoutError:
             raise StreamStalled(peer, f"no data stream from {peer} for {self._stall:g} s") from None
         theirs = self.plan.chunks(peer)

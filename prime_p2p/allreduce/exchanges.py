@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prime_p2p.allreduce.butterfly import DATA, Exchange, Hello, Plan, Setting, Traffic
 from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream
 
@@ -63,10 +64,10 @@ class Exchanges:
         try:
             async with self._started:
                 begun = self._started.wait_for(lambda: hello.group_id in self._running)
-                await asyncio.wait_for(begun, self._stall)
+                await within(self._stall, begun)
         except asyncio.TimeoutError:
             logger.debug("%s opened a data stream for a group that is not ours", stream.peer_id)
             return
-        over = self._over[hello.group_id]
-        if self._running[hello.group_id].accept(stream):
+        exchange, over = self._running.get(hello.group_id), self._over.get(hello.group_id)
+        if exchange is not None and over is not None and exchange.accept(stream):  # it may be over in the meantime
             await over.wait()

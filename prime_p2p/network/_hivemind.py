@@ -15,6 +15,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+from prime_p2p.network import clock
+
 _LAZY = ("hivemind", "hivemind.utils", "hivemind.dht")
 
 
@@ -76,14 +78,22 @@ if "hivemind" not in sys.modules:
     logging.getLogger("hivemind").setLevel(logging.WARNING)
     logging.addLevelName(logging.WARNING, "WARNING")  # hivemind shortens it, for everybody
 
+from hivemind.utils import timed_storage  # noqa: E402
+
+timed_storage.get_dht_time = clock.now  # others import it from there by name
+
+from hivemind.dht import node, protocol, routing  # noqa: E402
 from hivemind.dht.node import DHTNode  # noqa: E402
 from hivemind.dht.protocol import ValidationError  # noqa: E402
 from hivemind.dht.routing import DHTID  # noqa: E402
 from hivemind.dht.storage import DictionaryDHTValue  # noqa: E402
 from hivemind.dht.validation import DHTRecord, RecordValidatorBase  # noqa: E402
 from hivemind.p2p import P2P, P2PDaemonError, PeerID  # noqa: E402
-from hivemind.proto import p2pd_pb2  # noqa: E402
+from hivemind.proto import dht_pb2, p2pd_pb2  # noqa: E402
 from hivemind.utils.multiaddr import Multiaddr  # noqa: E402
+
+for _module in (node, protocol, routing):  # where hivemind was there before us
+    _module.get_dht_time = clock.now
 
 __all__ = [
     "DHTID",
@@ -96,5 +106,6 @@ __all__ = [
     "PeerID",
     "RecordValidatorBase",
     "ValidationError",
+    "dht_pb2",
     "p2pd_pb2",
 ]

@@ -14,10 +14,20 @@ from typing import Any
 
 import msgpack
 
-from prime_p2p.network._hivemind import DHTID, DHTNode, DHTRecord, DictionaryDHTValue, PeerID, ValidationError
+from prime_p2p.network import clock
+from prime_p2p.network._hivemind import (
+    DHTID,
+    DHTNode,
+    DHTRecord,
+    DictionaryDHTValue,
+    PeerID,
+    ValidationError,
+    dht_pb2,
+)
 from prime_p2p.network.daemon import Daemon, DaemonError
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.records import MAX_RECORD, MAX_TTL, PREFIX, BadRecord, SignedRecords, pack, unpack
+from prime_p2p.network.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +38,10 @@ _PING_AGAIN = 0.25  # seconds before a peer that did not answer is asked again
 _KEPT = 256  # peers remembered to find again after a partition
 _KEPT_FOR = 3600.0  # seconds they are remembered
 _KEEP_EVERY = 10.0  # seconds between two looks for lost peers
+_COMPARED = 8  # peers whose time is compared with ours at every look
 _RETRIED = 8  # lost peers tried at every look
+_REJOIN = 3.0  # seconds for the peers known before to answer a new daemon; the others are found again later
+_REJOINED = 32  # of them that are tried, those seen last
 
 
 @dataclass
@@ -81,25 +94,54 @@ class Board:
         node.protocol.cache = node.protocol.storage
         return cls(daemon, node, identity)
 
-    async def join(self, peer_id: str, address: str, timeout: float) -> None:
-        """Meet the swarm through one of its peers.
+    async def reach(self, peer_id: str, address: str, timeout: float) -> clock.Reading:
+        """Connect to one of the swarm's peers, without being known to it yet, and return what its time is.
 
         Raises:
-            DaemonError: that peer cannot be reached, answers no calls of the DHT, or its clock and ours differ.
+            DaemonError: that peer cannot be reached, or answers no calls of the DHT.
+        """
+        last_try = self._last_try(timeout)
+        await self._daemon.dial(peer_id, [address], timeout)
+        while True:
+            reading = await self._read_clock(PeerID.from_base58(peer_id))
+            if reading is not None:
+                return reading
+            if time.monotonic() > last_try:
+                raise DaemonError("it is there, but answers no call of the DHT")
+            await asyncio.sleep(_PING_AGAIN)
+
+    async def join(self, peer_id: str, timeout: float) -> None:
+        """Meet the swarm through one of its peers, which was reached.
+
+        Raises:
+            DaemonError: that peer answers no calls of the DHT, or its time is still not ours.
         """
         protocol = self._node.protocol
-        last_try = time.monotonic() + timeout - protocol.wait_timeout - _PING_AGAIN
-        await self._daemon.dial(peer_id, [address], timeout)
+        last_try = self._last_try(timeout)
         while True:
             reason = "answers no call of the DHT"
             try:
                 if await protocol.call_ping(PeerID.from_base58(peer_id), validate=True) is not None:
                     return
-            except ValidationError as error:  # our clocks differ, or it did not reach us in time
+            except ValidationError as error:  # our times differ, or it did not reach us in time
                 reason = f"refused us: {error}"
             if time.monotonic() > last_try:
                 raise DaemonError(f"it is there, but {reason}")
             await asyncio.sleep(_PING_AGAIN)
+
+    def _last_try(self, timeout: float) -> float:
+        return time.monotonic() + timeout - self._node.protocol.wait_timeout - _PING_AGAIN
+
+    async def _read_clock(self, peer: PeerID) -> clock.Reading | None:
+        """A peer's time, or None where it does not say it. It does not take us into its routing table for asking."""
+        protocol = self._node.protocol
+        asked = clock.now()
+        try:
+            answer = await protocol.get_stub(peer).rpc_ping(dht_pb2.PingRequest(), timeout=protocol.wait_timeout)
+        except Exception:  # whatever the other one sends
+            log.debug("%s does not say what time it is", peer, exc_info=True)
+            return None
+        return clock.reading(asked, answer.dht_time, clock.now())
 
     async def start(self, bootstrap: dict[str, list[str]]) -> None:
         """Look around, and from now on look again for peers that got lost. `bootstrap`: peer id -> addresses."""
@@ -107,19 +149,52 @@ class Board:
         await self._walk(self._node.node_id)
         self._keeper = asyncio.ensure_future(self._keep())
 
+    def take_over(self, former: "Board") -> None:
+        """Go on for a board whose daemon is gone: with what it published, kept for others, and knew of other peers.
+
+        Records are signed and expire by themselves, so those kept are as good as they were.
+        """
+        self._own, self._known, self._bootstrap = former._own, former._known, former._bootstrap
+        self._node.protocol.storage = self._node.protocol.cache = former._node.protocol.storage
+
+    async def rejoin(self) -> None:
+        """Meet the peers known before, publish again what still holds, and from now on look for lost peers."""
+        recent = list(self._known.items())[-_REJOINED:]
+        contacts = {peer: contact.addresses for peer, contact in recent} | self._bootstrap
+        finding = [asyncio.ensure_future(self._find_again(peer, there)) for peer, there in contacts.items()]
+        try:
+            if finding:
+                await asyncio.wait(finding, timeout=_REJOIN)
+        finally:
+            for task in finding:
+                task.cancel()
+        await self.start(self._bootstrap)
+        now = clock.now()
+        await asyncio.gather(*(self._spread(key) for key, (expiration, _) in self._own.items() if expiration > now))
+
     async def publish(self, key: str, value: dict[str, Any], ttl: float) -> bool:
         """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it.
 
         Raises:
             ValueError: it is too long, or for too long.
         """
-        key_id, expiration = DHTID.generate(PREFIX + key), time.time() + ttl
-        subkey = msgpack.packb(self._identity.peer_id)
-        record = DHTRecord(key_id.to_bytes(), subkey, msgpack.packb(pack(key, value)), expiration)
-        signed = SignedRecords(self._identity).sign_value(record)
-        if len(signed) > MAX_RECORD or not 0 < ttl <= MAX_TTL:
-            raise ValueError(f"record of {len(signed)} bytes for {ttl:g} s: at most {MAX_RECORD} for {MAX_TTL:g} s")
+        expiration = clock.now() + ttl
+        size = len(self._signed(key, expiration, value))
+        if size > MAX_RECORD or not 0 < ttl <= MAX_TTL:
+            raise ValueError(f"record of {size} bytes for {ttl:g} s: at most {MAX_RECORD} for {MAX_TTL:g} s")
         self._own[key] = expiration, value
+        return await self._spread(key)
+
+    def _signed(self, key: str, expiration: float, value: dict[str, Any]) -> bytes:
+        key_id, subkey = DHTID.generate(PREFIX + key), msgpack.packb(self._identity.peer_id)
+        record = DHTRecord(key_id.to_bytes(), subkey, msgpack.packb(pack(key, value)), expiration)
+        return SignedRecords(self._identity).sign_value(record)
+
+    async def _spread(self, key: str) -> bool:
+        """Give this peer's own record under `key` to those that keep it; return whether one of them has taken it."""
+        key_id = DHTID.generate(PREFIX + key)
+        expiration, value = self._own[key]
+        signed = self._signed(key, expiration, value)
         nearest = sorted((await self._walk(key_id)).peers.items(), key=lambda item: key_id.xor_distance(item[0]))
         self._node.protocol.storage.store_subkey(key_id, self._identity.peer_id, signed, expiration)
         stored = await asyncio.gather(
@@ -137,7 +212,7 @@ class Board:
         walk = await self._walk(DHTID.generate(PREFIX + key))
         if key in self._own:
             walk.add(self._identity.peer_id, *self._own[key])
-        now = time.time()
+        now = clock.now()
         return {peer: value for peer, (expiration, value) in walk.records.items() if expiration > now}
 
     async def _walk(self, key_id: DHTID) -> _Walk:
@@ -145,6 +220,8 @@ class Board:
         walk = _Walk()
         protocol, blacklist = self._node.protocol, self._node.blacklist
         self._collect(walk, key_id, protocol.storage.get(key_id))
+        if not self._daemon.alive:
+            return walk
         known = dict(protocol.routing_table.get_nearest_neighbors(key_id, _NEAREST, exclude=self._node.node_id))
         asked = {self._node.node_id}
 
@@ -188,11 +265,11 @@ class Board:
         while True:
             await asyncio.sleep(_KEEP_EVERY)
             try:
-                connected = await self._daemon.peers()
+                self.remember(await self._daemon.peers())
             except DaemonError as error:
-                log.error("no more peers can be found: %s", error)
-                return
-            self._remember(connected)
+                log.debug("cannot look for lost peers: %s", error)
+                continue
+            await self._compare_clocks()
             present = {str(peer) for peer in self._node.protocol.routing_table.peer_id_to_uid}
             lost = {peer: contact.addresses for peer, contact in self._known.items() if peer not in present}
             tried = random.sample(list(lost), min(_RETRIED, len(lost)))
@@ -200,7 +277,15 @@ class Board:
             wanted = {peer: lost[peer] for peer in tried} | away
             await asyncio.gather(*(self._find_again(peer, addresses) for peer, addresses in wanted.items()))
 
-    def _remember(self, connected: dict[str, list[str]]) -> None:
+    async def _compare_clocks(self) -> None:
+        """Follow the time of the other peers; one that has always been alone goes by its own clock."""
+        known = list(self._node.protocol.routing_table.peer_id_to_uid)
+        compared = random.sample(known, min(_COMPARED, len(known)))
+        readings = await asyncio.gather(*(self._read_clock(peer) for peer in compared))
+        clock.follow([reading for reading in readings if reading is not None])
+
+    def remember(self, connected: dict[str, list[str]]) -> None:
+        """Keep in mind where these peers are, to find them again."""
         now = time.monotonic()
         for peer_id, addresses in connected.items():
             self._known.pop(peer_id, None)
@@ -217,8 +302,7 @@ class Board:
         await self._node.protocol.call_ping(PeerID.from_base58(peer_id))
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Answer no more. May be called again."""
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
+            await end([self._keeper])
         self._node.is_alive = False

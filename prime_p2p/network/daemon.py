@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from prime_p2p.errors import PrimeError
 from prime_p2p.network._hivemind import P2P, Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
+from prime_p2p.network.deadline import within
 from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
 from prime_p2p.temporary import TemporaryFolder
 
@@ -82,14 +83,15 @@ class Daemon:
         folder = TemporaryFolder(_LONGEST_HOME)
         started: list[Any] = []
         try:
-            daemon = cls(await _p2p_for(config, folder.path, started).create(**_options(config)), folder)
+            p2p = await within(2 * _START, _p2p_for(config, folder.path, started).create(**_options(config)))
+            daemon = cls(p2p, folder)
             await daemon._listen()
         except BaseException as error:
             for half in started:
-                half._terminate()  # its own tasks keep it, and so its process, alive
+                await _kill(half)
             folder.close()
-            if isinstance(error, (P2PDaemonError, OSError, EOFError)):
-                raise DaemonError(f"the libp2p daemon did not start: {error}") from None
+            if isinstance(error, (P2PDaemonError, OSError, EOFError, asyncio.TimeoutError)):
+                raise DaemonError(f"the libp2p daemon did not start: {str(error) or 'no answer'}") from None
             raise
         return daemon
 
@@ -98,14 +100,19 @@ class Daemon:
         """Whether the process still runs."""
         return self.p2p._child.returncode is None
 
+    async def ended(self) -> str:
+        """Return once the process has ended, and how it did."""
+        code = await self.p2p._child.wait()
+        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
     async def addresses(self) -> list[str]:
         """Return the multiaddrs this host is known by, with its peer id."""
         response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.IDENTIFY), _ANSWER)
         return [f"{address}/p2p/{self.peer_id}" for address in _decoded(response.identify.addrs)]
 
-    async def peers(self) -> dict[str, list[str]]:
+    async def peers(self, timeout: float = _ANSWER) -> dict[str, list[str]]:
         """Return the peers there is a connection to, and the multiaddrs of their ends."""
-        response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.LIST_PEERS), _ANSWER)
+        response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.LIST_PEERS), timeout)
         return {PeerID(peer.id).to_base58(): _decoded(peer.addrs) for peer in response.peers}
 
     async def dial(self, peer_id: str, addresses: Sequence[str], timeout: float) -> None:
@@ -149,7 +156,7 @@ class Daemon:
         await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_HANDLER, streamHandler=request), _ANSWER)
 
     async def close(self) -> None:
-        """End the daemon and everything it carries."""
+        """End the daemon and everything it carries. May be called again, also where it was cancelled."""
         if self._server is not None:
             self._server.close()
         tasks = self._tasks - {asyncio.current_task()}
@@ -159,7 +166,7 @@ class Daemon:
             await asyncio.wait(tasks, timeout=_STOP)
         child = self.p2p._child
         try:
-            await asyncio.wait_for(self.p2p.shutdown(), _STOP)
+            await within(_STOP, self.p2p.shutdown())
         except asyncio.TimeoutError:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -199,7 +206,7 @@ class Daemon:
         path = self.p2p.daemon_listen_maddr["unix"]
         loop = asyncio.get_running_loop()
         try:
-            _, pipe = await asyncio.wait_for(loop.create_unix_connection(Pipe, path), timeout)
+            _, pipe = await within(timeout, loop.create_unix_connection(Pipe, path))
         except (OSError, asyncio.TimeoutError):
             raise DaemonError("the libp2p daemon is gone") from None
         return pipe
@@ -264,6 +271,15 @@ def _reason(message: str, addresses: Sequence[str]) -> str:
     reasons = dict(part.split("] ", 1) for part in message.split(" * [") if "] " in part)
     wanted = (reasons.get(address.rpartition("/p2p/")[0]) for address in addresses)
     return next((reason for reason in wanted if reason), message)
+
+
+async def _kill(half: Any) -> None:
+    """End the process of a P2P that did not start; its own tasks would keep it alive."""
+    half._terminate()
+    if half._child is not None and half._child.returncode is None:
+        with suppress(ProcessLookupError):
+            half._child.kill()
+        await half._child.wait()
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

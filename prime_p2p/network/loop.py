@@ -41,9 +41,13 @@ class LoopThread:
         """Start `coroutine` on the loop and return its future, which the caller owns."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """Cancel what still runs, and end loop and thread. May be called again."""
-        if self._loop.is_closed():
+        if self.closed:
             return
         try:
             self.run(_cancel_all(), 2 * _CLOSING)

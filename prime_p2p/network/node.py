@@ -9,22 +9,28 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prime_p2p.errors import BadInput, PrimeError, Unreachable
+from prime_p2p.network import clock
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.board import Board
-from prime_p2p.network.daemon import Daemon, DaemonConfig, DaemonError
+from prime_p2p.network.daemon import DaemonConfig, DaemonError
+from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Schema
 from prime_p2p.network.identity import Identity, is_peer_id
 from prime_p2p.network.pipe import Pipe
 from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost, StreamStalled
+from prime_p2p.network.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
 
+_CLOCK_HINT = " (one of you may have a clock that is more than an hour off)"
+
+T = TypeVar("T")
 StreamHandler = Callable[[Stream], Awaitable[None]]
 
 
@@ -53,13 +59,16 @@ class NodeConfig:
 
 
 class Node:
-    """One peer on the network: it publishes and looks up signed records, and opens and serves streams."""
+    """One peer on the network: it publishes and looks up signed records, and opens and serves streams.
 
-    def __init__(self, daemon: Daemon, board: Board, identity: Identity, opened: contextlib.AsyncExitStack) -> None:
+    The libp2p daemon under it is replaced when it dies, in a second or two. Until then no stream can be opened, nobody
+    takes a record, and only the records that this peer has itself are found.
+    """
+
+    def __init__(self, supervisor: Supervisor, identity: Identity, opened: contextlib.AsyncExitStack) -> None:
         self.identity = identity
         self._opened = opened
-        self._daemon = daemon
-        self._board = board
+        self._supervisor = supervisor
         self._streams: set[Stream] = set()
         self._inbound: Counter[str] = Counter()
         self._closing: asyncio.Task[None] | None = None
@@ -70,25 +79,25 @@ class Node:
 
         Raises:
             BadInput: an address, the identity or the port cannot be used.
-            Unreachable: no bootstrap peer answered; says why for each of them.
+            Unreachable: no bootstrap peer answered, says why for each of them; or this machine's clock is too far off.
         """
         bootstrap = {address: _peer_of(address) for address in config.bootstrap}
         for address in config.announce:
             _check_announced(address)
-        listen = _listen_address(config.host, config.port)
-        _check_port(config.host, config.port)
-        identity = Identity.load_or_create(config.identity)
-        others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
+        _listen_address(config.host, config.port)
         async with contextlib.AsyncExitStack() as opened:
+            port = opened.enter_context(_held_port(config.host, config.port)).getsockname()[1]
+            identity = Identity.load_or_create(config.identity)
             opened.enter_context(identity.lock())
-            daemon = await Daemon.start(
-                DaemonConfig(identity.path, (listen,), config.announce, tuple(others), config.relay)
-            )
-            opened.push_async_callback(daemon.close)
-            board = await Board.create(daemon, identity, config.rpc_timeout)
-            opened.push_async_callback(board.close)
-            await _join(board, others, config.join_timeout)
-            return cls(daemon, board, identity, opened.pop_all())
+            others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
+            listen = (_listen_address(config.host, port),)
+            daemon = DaemonConfig(identity.path, listen, config.announce, tuple(others), config.relay)
+            supervisor = Supervisor(daemon, identity, config.rpc_timeout)
+            opened.push_async_callback(supervisor.close)
+            await supervisor.start()
+            await _join(supervisor.board, others, config.join_timeout)
+            supervisor.watch()
+            return cls(supervisor, identity, opened.pop_all())
 
     @property
     def peer_id(self) -> str:
@@ -97,14 +106,26 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """Whether the libp2p daemon under this node still runs; nothing works without it."""
-        return self._daemon.alive
+        """Whether this node goes on: it is not closed, and a libp2p daemon can be started under it."""
+        return not self._supervisor.over
+
+    @property
+    def online(self) -> bool:
+        """Whether the libp2p daemon is there. While it is not, no lost stream says anything of the peer it led to."""
+        return self._supervisor.online
+
+    async def check(self) -> bool:
+        """Ask the libp2p daemon whether it is there, which takes a second at most; `online` is the answer."""
+        return await self._supervisor.check()
+
+    async def back(self) -> bool:
+        """Wait until this node is online, or not `alive` any more; return whether it is online."""
+        return await self._supervisor.decided()
 
     async def addresses(self) -> list[str]:
         """Return the multiaddrs others may reach this node by, each with its /p2p/ part; loopback ones come last."""
-        return sorted(
-            await self._daemon.addresses(), key=lambda address: "/127.0.0.1/" in address or "/::1/" in address
-        )
+        addresses = await self._supervisor.daemon.addresses()
+        return sorted(addresses, key=lambda address: "/127.0.0.1/" in address or "/::1/" in address)
 
     async def publish(self, key: str, value: dict[str, Any], ttl: float) -> bool:
         """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it."""
@@ -122,7 +143,7 @@ class Node:
             StreamLost: the peer is not there or does not serve that.
         """
         try:
-            pipe = await asyncio.wait_for(self._daemon.open(peer_id, protocol, timeout), timeout)
+            pipe = await within(timeout, self._supervisor.daemon.open(peer_id, protocol, timeout))
         except asyncio.TimeoutError:
             raise StreamStalled(peer_id, f"no stream within {timeout:g} s") from None
         except (DaemonError, ValueError) as error:
@@ -147,7 +168,11 @@ class Node:
                 self._inbound[peer_id] -= 1
                 self._inbound += Counter()  # forgets those that are at zero
 
-        await self._daemon.handle(protocol, serve_one)
+        await self._supervisor.handle(protocol, serve_one)
+
+    @property
+    def _board(self) -> Board:
+        return self._supervisor.board
 
     def _adopt(self, stream: Stream) -> Stream:
         self._streams.add(stream)
@@ -186,20 +211,28 @@ async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None
 
 
 async def _join(board: Board, bootstrap: dict[str, str], timeout: float) -> None:
-    async def reason(address: str, peer_id: str) -> str | None:
+    """Reach every bootstrap peer, take over their time, then become known to them."""
+    failed: dict[str, str] = {}  # address -> why
+
+    async def tried(address: str, step: Awaitable[T]) -> T | None:
         try:
-            await asyncio.wait_for(board.join(peer_id, address, timeout), timeout)
+            return await within(timeout, step)
         except asyncio.TimeoutError:
-            return f"no answer within {timeout:g} s"
+            failed[address] = f"no answer within {timeout:g} s"
         except PrimeError as error:
-            return str(error)
+            failed[address] = f"{error}{_CLOCK_HINT if 'certificate' in str(error) else ''}"
         return None
 
-    reasons = await asyncio.gather(*(reason(address, peer_id) for address, peer_id in bootstrap.items()))
-    failed = [f"{address}: {reason}" for address, reason in zip(bootstrap, reasons, strict=True) if reason]
-    if failed and len(failed) == len(bootstrap):
-        raise Unreachable("no bootstrap peer answers: " + "; ".join(failed))
-    for line in failed:
+    clock.follow([])  # so far there is only this machine's own
+    reached = (tried(address, board.reach(peer, address, timeout)) for address, peer in bootstrap.items())
+    readings = await asyncio.gather(*reached)
+    clock.adopt([reading for reading in readings if reading is not None])
+    there = {address: peer for address, peer in bootstrap.items() if address not in failed}
+    await asyncio.gather(*(tried(address, board.join(peer, timeout)) for address, peer in there.items()))
+    reasons = [f"{address}: {failed[address]}" for address in bootstrap if address in failed]
+    if reasons and len(reasons) == len(bootstrap):
+        raise Unreachable("no bootstrap peer answers: " + "; ".join(reasons))
+    for line in reasons:
         log.warning("bootstrap peer %s", line)
     peers: dict[str, list[str]] = {}
     for address, peer_id in bootstrap.items():
@@ -240,12 +273,25 @@ def _listen_address(host: str, port: int) -> str:
     return f"/ip{version}/{host}/tcp/{port}"
 
 
-def _check_port(host: str, port: int) -> None:
-    """Bind it ourselves for a moment: the daemon would share it with another daemon without a word."""
+def _held_port(host: str, port: int) -> socket.socket:
+    """A socket that is bound to the port, or to a free one for 0, and never listens: its daemons do, one after another.
+
+    The first bind is one that no listener allows: a daemon would share the port with another one without a word. The
+    second one allows our daemons in, and keeps the port from being given to anybody who asks for a free one.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError as error:
-            raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        held = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((host, port))
+        except OSError:
+            held.close()
+            raise
+    except OSError as error:
+        raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return held

@@ -4,11 +4,11 @@ import functools
 import logging
 import math
 import struct
-import time
 from typing import Any
 
 import msgpack
 
+from prime_p2p.network import clock
 from prime_p2p.network._hivemind import DHTID, DHTRecord, RecordValidatorBase
 from prime_p2p.network.identity import Identity, verify
 
@@ -71,7 +71,7 @@ def unpack(record: DHTRecord) -> tuple[str, dict[str, Any]]:
         raise BadRecord(f"not {_SIGNATURE} to {MAX_RECORD} bytes")
     if not isinstance(expiration, float) or not math.isfinite(expiration):
         raise BadRecord("expiration is no time")
-    if expiration > time.time() + MAX_TTL + _CLOCK_SLACK:
+    if expiration > clock.now() + MAX_TTL + _CLOCK_SLACK:
         raise BadRecord(f"holds for more than {MAX_TTL:g} s")
     peer_id = _load(record.subkey)
     if not isinstance(peer_id, str):

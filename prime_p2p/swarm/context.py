@@ -15,13 +15,15 @@ from prime_p2p.swarm.gathering import RoundPolicy, Seen
 class RoundContext:
     """``nonces`` never repeat. ``seen`` is what was last seen of each of the others, which may be old. ``heard`` are
     the peers that have spoken to us and were not lost since, ``lost`` those whose link broke and that have not spoken
-    since. ``settling`` is set for a while after this peer was frozen: others took it for dead, and its links come back.
+    since. ``tokens`` were contributed to the lineage of our state. ``settling`` is set for a while after this peer was
+    frozen or cut off from everybody: others took it for dead, and its links come back.
     """
 
     run: str
     me: str
     policy: RoundPolicy
     nonces: Iterator[int] = field(default_factory=itertools.count)
+    tokens: int = 0
     settling: bool = False
     seen: dict[str, Seen] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)

@@ -37,6 +37,11 @@ class PeerLost:
 
 
 @dataclass(frozen=True)
+class CutOff:
+    """Our own way to all others is down: whom we lose says nothing of them. Told again and again while that is so."""
+
+
+@dataclass(frozen=True)
 class PeersSeen:
     """The whole current view of the other peers."""
 
@@ -52,11 +57,18 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class SitsOut:
+    """We are in no round for now, though we hold the state: nobody is to wait for us until we are ready."""
+
+
+@dataclass(frozen=True)
 class StateChanged:
-    """We now hold another state: an update was applied, or we moved to another peer's."""
+    """We now hold another state: an update was applied, or we moved to another peer's. ``tokens`` were contributed to
+    its lineage."""
 
     step: int
     digest: bytes
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Woken:
     """The time that ``wake_at`` gave has come."""
 
 
-Event = Received | PeerLost | PeersSeen | Ready | StateChanged | ReduceDone | ReduceFailed | Woken
+Event = Received | PeerLost | CutOff | PeersSeen | Ready | SitsOut | StateChanged | ReduceDone | ReduceFailed | Woken
 
 
 # Actions
@@ -108,9 +120,13 @@ class Commit:
 
 @dataclass(frozen=True)
 class Missed:
-    """No outer step for us now; train on with the pseudo-gradient kept, and look whether others moved on."""
+    """No outer step for us now; train on with the pseudo-gradient kept, and look whether others moved on.
+
+    ``contributed``: others have committed a group with our pseudo-gradient in it. It must not be offered again.
+    """
 
     reason: str
+    contributed: bool = False
 
 
 @dataclass(frozen=True)

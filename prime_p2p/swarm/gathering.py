@@ -36,7 +36,8 @@ class RoundPolicy:
 class Seen:
     """What is known of another peer: its state, and when (on the caller's clock) it should be done training.
 
-    ``expected`` is False for a peer that joined a run under way and has not taken part yet: nobody waits for it.
+    ``tokens`` were contributed to its lineage. ``expected`` is False for a peer that joined a run under way and has not
+    taken part yet: nobody waits for it.
     """
 
     peer_id: str
@@ -44,6 +45,7 @@ class Seen:
     digest: bytes
     expected: bool = True
     ready_at: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)

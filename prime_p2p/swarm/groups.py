@@ -14,6 +14,8 @@ from blake3 import blake3
 
 from prime_p2p.allreduce.partition import split
 
+_INVERTED = bytes(range(255, -1, -1))
+
 
 @dataclass(frozen=True)
 class Member:
@@ -58,6 +60,14 @@ class Group:
     def part_blocks(self, blocks: int) -> list[int]:
         """How many of a vector's codec blocks each member reduces, in the order of the members."""
         return split(blocks, [member.bandwidth for member in self.members])
+
+
+def rank(tokens: int, digest: bytes) -> tuple[int, bytes]:
+    """The rank of a state: of two lineages the one with the larger goes on, and the other's peers move to it.
+
+    More tokens contributed win, then the smaller digest. Along a lineage it only grows.
+    """
+    return tokens, digest.translate(_INVERTED)
 
 
 def lead_order(run: str, step: int, peer_ids: Iterable[str]) -> list[str]:

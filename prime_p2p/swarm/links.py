@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prime_p2p.errors import PrimeError
+from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream, StreamError
+from prime_p2p.network.tasks import end
 from prime_p2p.swarm.messages import CONTROL, Leave, Ping
 
 logger = logging.getLogger(__name__)
@@ -77,9 +79,7 @@ class Links:
             self.send(peer, Leave())
         if tasks:
             await asyncio.wait(tasks, timeout=farewell)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
         for stream in list(self._incoming.values()):
             stream.abort()
 
@@ -104,7 +104,7 @@ class Links:
             stream = await self._node.open(peer, self._protocol, CONTROL, timeout=self._stall)
             while True:
                 try:
-                    message = await asyncio.wait_for(outgoing.queue.get(), self._stall / PINGS_PER_STALL)
+                    message = await within(self._stall / PINGS_PER_STALL, outgoing.queue.get())
                 except asyncio.TimeoutError:
                     message = Ping()
                 await stream.send(message, stall=self._stall)
@@ -112,6 +112,7 @@ class Links:
                     stream.close()
                     return
         except (StreamError, PrimeError) as error:
+            await self._node.check()  # that it was not our own daemon that broke the link
             self._drop(peer, outgoing, str(error))
         finally:
             if stream is not None:
@@ -131,6 +132,7 @@ class Links:
                 self._on_message(peer, await stream.receive(stall=self._stall))
         except (StreamError, FrameError) as error:
             logger.debug("link from %s ended: %s", peer, error)
+            await self._node.check()
         finally:
             if self._incoming.get(peer) is stream:
                 del self._incoming[peer]

@@ -53,11 +53,11 @@ class Meeting:
     def look(self) -> None:
         """Take in a new view of the others."""
         self._roster.look()
-        if self._roster.left:
-            self._overtaken(self._roster.left)
+        self._look_whether_overtaken()
 
-    def _overtaken(self, step: int) -> None:
-        self.too_late = f"others are at outer step {step} already"
+    def _look_whether_overtaken(self) -> None:
+        if self._roster.left:
+            self.too_late = f"others are at outer step {self._roster.left} already"
 
     @property
     def known(self) -> set[str]:
@@ -204,6 +204,13 @@ class Meeting:
         for peer in sorted(companions | {self.place or me}):
             self.say_begun(peer, members - {me})
 
+    def decline(self) -> None:
+        """We take part in no group from here for now: tell all who may wait for us."""
+        for peer in sorted(self.known.union(self.visitors)):
+            self._gathering.remove(peer)
+            self.say_begun(peer, ())
+        self.place = None
+
     def say_begun(self, peer: str, members: Iterable[str]) -> None:
         step, digest = self.state
         self._context.send(peer, say.Begun(step=step, digest=digest, members=sorted(members)))
@@ -300,10 +307,10 @@ class Meeting:
         if offer is not None and offer.member.nonce == nonce:
             self._gathering.remove(sender)
 
-    def elsewhere(self, sender: str, step: int, now: float) -> None:
+    def elsewhere(self, sender: str, message: say.Elsewhere, now: float) -> None:
         """A peer that we spoke to holds another state."""
-        if step > self.state[0]:
-            self._overtaken(step)
+        self._roster.elsewhere(sender, message.step, message.digest, message.tokens)
+        self._look_whether_overtaken()
         self._drop(sender, now)
 
     def lose(self, peer: str, now: float) -> None:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from prime_p2p.network import clock, tasks
+from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node
 from prime_p2p.swarm.gathering import Seen
+from prime_p2p.swarm.groups import rank
 
 logger = logging.getLogger(__name__)
 
 RUNS = "runs"  # key of the records that say which runs there are
 LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
+LOOK_AGAIN = 0.25  # seconds between two looks while this peer has no network, to be in touch soon when it has
 BEAT_EVERY = 3.0  # seconds between two heartbeats where nothing changes
 BEAT_GAP = 0.25  # seconds at least between two heartbeats
 BEAT_LIVES = 15.0  # seconds a heartbeat stays in the DHT
@@ -44,7 +47,7 @@ class Heartbeat(BaseModel):
     expected: bool = False
     """Whether others should wait for this peer in the coming round."""
     ready_at: Annotated[float, Field(ge=0)] = 0.0
-    """When the peer expects to have done its inner steps, in unix seconds."""
+    """When the peer expects to have done its inner steps, on the swarm's clock, in unix seconds."""
     sent_at: Annotated[float, Field(ge=0)] = 0.0
     name: Annotated[str, Field(max_length=64)] = ""
     addresses: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=8)] = []
@@ -55,8 +58,8 @@ class Heartbeat(BaseModel):
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """Larger is better: of two lineages the one with more contributed tokens wins, then the smaller digest."""
-        return self.tokens, bytes(255 - byte for byte in self.digest)
+        """Of two lineages the one with the larger goes on, see ``groups.rank``."""
+        return rank(self.tokens, self.digest)
 
 
 def peers_key(run: str) -> str:
@@ -95,10 +98,8 @@ class Membership:
 
     async def close(self) -> None:
         """Stop, and take our heartbeat back, so that nobody who comes later looks for us."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._tasks:
+        await tasks.end(self._tasks)
+        if self._tasks and await self._node.check():
             self._mine = Heartbeat(state=LEFT)
             await self._publish()
 
@@ -122,7 +123,7 @@ class Membership:
             known = self._others.get(peer, Heartbeat())
             if peer != self._node.peer_id and known.step < step:
                 moved = {"step": step, "digest": digest, "tokens": tokens, "expected": True, "ready_at": 0.0}
-                self._others[peer] = known.model_copy(update=moved | {"sent_at": time.time()})
+                self._others[peer] = known.model_copy(update=moved | {"sent_at": clock.now()})
         self._on_change()
 
     def forget(self, peer_id: str) -> None:
@@ -132,9 +133,9 @@ class Membership:
 
     def seen(self, now: float) -> dict[str, Seen]:
         """The others as a round looks at them; ``now`` is the loop's time, on which ``Seen.ready_at`` is given."""
-        offset = now - time.time()
+        offset = now - clock.now()
         return {
-            peer: Seen(peer, beat.step, beat.digest, beat.expected, beat.ready_at + offset)
+            peer: Seen(peer, beat.step, beat.digest, beat.expected, beat.ready_at + offset, beat.tokens)
             for peer, beat in self._others.items()
             if beat.has_state
         }
@@ -144,12 +145,12 @@ class Membership:
         target = self._looks + 2 if self._look_now.is_set() else self._looks + 1
         self._look_now.set()
         async with self._looked:
-            await asyncio.wait_for(self._looked.wait_for(lambda: self._looks >= target), 2 * DHT_DEADLINE)
+            await within(2 * DHT_DEADLINE, self._looked.wait_for(lambda: self._looks >= target))
 
     async def _keep_beating(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), BEAT_EVERY)
+                await within(BEAT_EVERY, self._changed.wait())
             self._changed.clear()
             await self._whatever_happens(self._publish())
             await asyncio.sleep(BEAT_GAP)
@@ -157,7 +158,7 @@ class Membership:
     async def _keep_looking(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), LOOK_EVERY)
+                await within(LOOK_EVERY if self._node.online else LOOK_AGAIN, self._look_now.wait())
             self._look_now.clear()
             await self._whatever_happens(self._look())
             self._looks += 1
@@ -173,30 +174,32 @@ class Membership:
             logger.exception("the DHT failed; trying again")
 
     async def _publish(self) -> None:
-        beat = self._mine = self._mine.model_copy(update={"sent_at": time.time()})
+        beat = self._mine = self._mine.model_copy(update={"sent_at": clock.now()})
         records = [(peers_key(self._run), beat.model_dump()), (RUNS, {"run": self._run})]
 
         async def store() -> None:
             await asyncio.gather(*(self._node.publish(key, value, ttl=BEAT_LIVES) for key, value in records))
 
         try:
-            await asyncio.wait_for(store(), DHT_DEADLINE)
+            await within(DHT_DEADLINE, store())
         except asyncio.TimeoutError:
             logger.warning("the DHT did not take our heartbeat within %g s", DHT_DEADLINE)
 
     async def _look(self) -> None:
         try:
-            found = await asyncio.wait_for(self._node.lookup(peers_key(self._run)), DHT_DEADLINE)
+            found = await within(DHT_DEADLINE, self._node.lookup(peers_key(self._run)))
         except asyncio.TimeoutError:
             logger.warning("the DHT did not answer within %g s", DHT_DEADLINE)
             return
+        if not self._node.online:
+            return  # we see nobody, which says nothing of them
         beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
         beats = {peer: beat for peer, beat in beats.items() if peer != self._node.peer_id and beat.state != LEFT}
         for peer, beat in beats.items():
             known = self._others.get(peer)
             if known is not None and known.sent_at >= beat.sent_at:
                 beats[peer] = known  # what we learnt from the peer itself is newer
-        oldest = time.time() - BEAT_LIVES
+        oldest = clock.now() - BEAT_LIVES
         self._others = {peer: beat for peer, beat in beats.items() if beat.sent_at > oldest}
         self._on_change()
 
@@ -222,7 +225,7 @@ async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
                         "digest": beat.digest.hex(),
                         "tokens": beat.tokens,
                         "state": beat.state,
-                        "age_s": round(max(0.0, time.time() - beat.sent_at), 1),
+                        "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
                         "addresses": beat.addresses,
                     }
                 )

@@ -86,11 +86,12 @@ class Begun(Message):
 
 
 class Elsewhere(Message):
-    """To a join or an open: I hold another state, this one."""
+    """To a join or an open: I hold another state, this one, to whose lineage so many tokens were contributed."""
 
     kind: ClassVar[str] = "elsewhere"
     step: Count
     digest: Digest
+    tokens: Count
 
 
 class GroupMember(Message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from prime_p2p.swarm.context import RoundContext
+from prime_p2p.swarm.groups import rank
 
 State = tuple[int, bytes]
 
@@ -21,7 +22,7 @@ class Roster:
     ) -> None:
         self.state = state
         self.members = members
-        self.left = 0  # a later outer step that one of the peers was seen to have gone on to, or 0
+        self.left = 0  # the outer step of a better state that one of the peers was seen to have gone on to, or 0
         self._context = context
         self._companions = frozenset(companions)
         self._here: dict[str, float | None] = dict.fromkeys(companions, 0.0)  # see ``expected``; None: not awaited
@@ -32,12 +33,13 @@ class Roster:
     # ---- what we learn
 
     def look(self) -> None:
-        """Take in the present view. Only of those who are seen further on we believe that they have left the state."""
+        """Take in the present view. Only of those who are seen at a better state we believe that they have left ours: a
+        state of less rank is an older one of our lineage, or of one that its peers are about to give up for ours."""
         for peer, seen in self._context.seen.items():
             if (seen.step, seen.digest) == self.state:
                 awaited = seen.expected or peer in self._companions
                 self._here[peer] = seen.ready_at if awaited else None
-            elif seen.step > self.state[0] and peer in self._here and peer not in self._context.lost:
+            elif peer in self._here and peer not in self._context.lost and self._beats_ours(seen.tokens, seen.digest):
                 self.left = seen.step
 
     def meet(self, peer: str, others: Iterable[str] = ()) -> None:
@@ -48,8 +50,17 @@ class Roster:
             seen = self._context.seen.get(one)
             self._here.setdefault(one, 0.0 if seen is None or seen.expected else None)
 
+    def elsewhere(self, peer: str, step: int, digest: bytes, tokens: int) -> None:
+        """A peer said that it holds another state."""
+        if self._beats_ours(tokens, digest):
+            self.left = step
+        self.dismiss(peer)
+
+    def _beats_ours(self, tokens: int, digest: bytes) -> bool:
+        return rank(tokens, digest) > rank(self._context.tokens, self.state[1])
+
     def dismiss(self, peer: str) -> None:
-        """A peer said that it holds another state, or that it is in a group already."""
+        """A peer holds another state, or is in a group already."""
         self._elsewhere.add(peer)
 
     def ask(self) -> None:

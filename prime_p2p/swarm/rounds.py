@@ -41,13 +41,16 @@ class RoundMachine:
         self._phase = Phase.TRAINING  # while there is no attempt
         self._meeting = Meeting(self._context, self.state)
         self._ready: ev.Ready | None = None
+        self._sits_out = False
         self._suspects: set[str] = set()  # not to be in a group with, for this outer step
         self._blamed: set[str] = set()  # whom a reduce of ours has blamed once
         self._given_up: set[bytes] = set()  # the groups from this state that failed
+        self._contributed = False  # one of them did not fail for all of its members
         self._committed: Group | None = None  # the group whose update is being applied
         self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()
         self._last = math.inf  # when we were last awake
-        self._settled_at = -math.inf  # when our links are back after we were frozen
+        self._settled_at = -math.inf  # when our links are back after we were frozen or cut off
+        self._lost_all = False  # and have heard of nobody since
         self._early: dict[tuple[str, str], say.AboutState] = {}  # about the state after ours, by sender and kind
 
     # ---- the two calls of whoever runs the machine
@@ -59,17 +62,22 @@ class RoundMachine:
         self._context.settling = now < self._settled_at
         self._last = now
         if isinstance(event, ev.Received):
-            self._hear(event.sender)
+            self._hear(event.sender, now)
             self._receive(event.sender, event.message, now)
         elif isinstance(event, ev.PeerLost):
             self._lose(event.peer_id, now)
+        elif isinstance(event, ev.CutOff):
+            self._thaw(now)
+            self._context.settling = True
         elif isinstance(event, ev.PeersSeen):
             self._context.see(event.peers)
             self._meeting.look()
         elif isinstance(event, ev.Ready):
             self._become_ready(event, now)
+        elif isinstance(event, ev.SitsOut):
+            self._sit_out()
         elif isinstance(event, ev.StateChanged):
-            self._change_state((event.step, event.digest), now)
+            self._change_state((event.step, event.digest), event.tokens, now)
         elif isinstance(event, (ev.ReduceDone, ev.ReduceFailed)):
             self._end_reduce(event, now)
         self._advance(now)
@@ -94,9 +102,9 @@ class RoundMachine:
             self.attempt.reduce_failed(event.blamed)
 
     def _thaw(self, now: float) -> None:
-        """We did nothing for so long that the others have lost us, or are about to."""
+        """We were frozen or are cut off for so long that the others have lost us, or are about to."""
         self._settled_at = now + self._context.policy.stall_timeout
-        if self.attempt is not None:
+        if self.attempt is not None and len(self.attempt.group.members) > 1:
             self.attempt.thaw(now)
             self._advance(now)
 
@@ -132,10 +140,17 @@ class RoundMachine:
         self._suspects.clear()
         self._blamed.clear()
         self.attempts = 0
+        self._sits_out = False
         self._ready = ready
         self._phase = Phase.GATHERING
         if not self._meeting.too_late:
             self._meeting.arrive(ready.weight, ready.bandwidth, (), now)
+
+    def _sit_out(self) -> None:
+        """Those who came here go elsewhere, and those who may wait for us are told not to."""
+        if self._phase is Phase.TRAINING and self.attempt is None:
+            self._sits_out = True
+            self._meeting.decline()
 
     def _close(self, group: Group, now: float) -> None:
         """We lead, and everyone who is to be in the group is here."""
@@ -192,23 +207,26 @@ class RoundMachine:
         self._meeting = Meeting(self._context, self.state)
         self._ready = None
         self._phase = Phase.TRAINING
-        self._context.act(ev.Missed(reason))
+        self._context.act(ev.Missed(reason, self._contributed))
 
-    def _change_state(self, state: State, now: float) -> None:
+    def _change_state(self, state: State, tokens: int, now: float) -> None:
+        self._context.tokens = tokens
         if state == self.state:
             return
-        step, digest = state
-        for peer in self._meeting.visitors:
-            self._context.send(peer, say.Elsewhere(step=step, digest=digest))
+        visitors = self._meeting.visitors
         companions = () if self._committed is None else self._committed.peer_ids
         if self.attempt is not None:
             self._context.act(ev.StopReduce(self.attempt.group.id))
             self.attempt = None
         self._given_up.clear()
+        self._contributed = False
         self._committed = None
         self._ready = None
+        self._sits_out = False
         self._phase = Phase.TRAINING
         self.state = state
+        for peer in visitors:
+            self._say_elsewhere(peer)
         self._meeting = Meeting(self._context, state, companions)
         early, self._early = self._early, {}
         for (sender, _), message in early.items():
@@ -216,7 +234,11 @@ class RoundMachine:
 
     # ---- peers and messages
 
-    def _hear(self, peer: str) -> None:
+    def _hear(self, peer: str, now: float) -> None:
+        if self._lost_all:  # it was our own links that broke: the others will be back as this peer is
+            self._lost_all = False
+            self._settled_at = now + self._context.policy.stall_timeout
+            self._context.settling = True
         self._context.heard.add(peer)
         if peer in self._context.lost:
             self._context.lost.discard(peer)
@@ -226,6 +248,8 @@ class RoundMachine:
     def _lose(self, peer: str, now: float) -> None:
         self._context.lost.add(peer)
         self._context.heard.discard(peer)
+        known = self._context.seen.keys() | self._context.heard | self._meeting.known
+        self._lost_all = known <= self._context.lost
         for sender, kind in list(self._early):
             if sender == peer:
                 del self._early[sender, kind]
@@ -240,7 +264,7 @@ class RoundMachine:
             self._on_withdraw(sender, message)
         elif isinstance(message, say.Elsewhere):
             if (message.step, message.digest) != self.state:
-                self._meeting.elsewhere(sender, message.step, now)
+                self._meeting.elsewhere(sender, message, now)
         elif isinstance(message, say.Begin):
             self._on_begin(sender, message, now)
         elif isinstance(message, (say.Vote, say.Abort, say.Doubt, say.Committed)):
@@ -254,10 +278,11 @@ class RoundMachine:
             self._early[sender, message.kind] = message
         elif (message.step, message.digest) != self.state:
             if isinstance(message, (say.Join, say.Open)):
-                step, digest = self.state
-                self._context.send(sender, say.Elsewhere(step=step, digest=digest))
+                self._say_elsewhere(sender)
         elif self._phase is Phase.APPLYING:
             self._say_committed(sender)
+        elif self._sits_out and not isinstance(message, say.Begun):
+            self._meeting.say_begun(sender, ())
         else:
             self._meeting.receive(sender, message, now)
 
@@ -266,6 +291,10 @@ class RoundMachine:
         early = self._early.get((sender, say.Join.kind))
         if isinstance(early, say.Join) and early.nonce == message.nonce:
             del self._early[sender, say.Join.kind]
+
+    def _say_elsewhere(self, peer: str) -> None:
+        step, digest = self.state
+        self._context.send(peer, say.Elsewhere(step=step, digest=digest, tokens=self._context.tokens))
 
     def _say_committed(self, peer: str) -> None:
         """The peer wants a round from the state that we leave just now."""
@@ -303,6 +332,7 @@ class RoundMachine:
             self._remember(message.group_id, message)  # its begin may still be on the way
         elif isinstance(message, say.Committed) and message.group_id in self._given_up:
             self._meeting.too_late = "others committed a group that this peer gave up"
+            self._contributed = True
 
     def _remember(self, group_id: bytes, last_word: say.AboutGroup) -> None:
         self._last_words[group_id] = last_word

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from prime_p2p.allreduce.butterfly import Plan, ReduceError, Traffic
 from prime_p2p.allreduce.codec import BlockVector
@@ -22,18 +23,22 @@ from prime_p2p.swarm.rounds import RoundMachine
 
 logger = logging.getLogger(__name__)
 
+NO_NETWORK = "this peer is cut off from the network"  # why a round is missed
+
 
 @dataclass
 class RoundResult:
     """How our attempt at an outer step ended.
 
     ``group`` is the committed one, and ``update`` then holds its update; None where the round was missed, for
-    ``reason``. ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
+    ``reason``. Even then our pseudo-gradient may have ``contributed`` to what others committed. ``seconds`` has the
+    time spent in gather, reduce and commit, over all attempts.
     """
 
     group: Group | None = None
     update: BlockVector | None = None
     reason: str = ""
+    contributed: bool = False
     attempts: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     seconds: dict[str, float] = field(default_factory=lambda: {"gather": 0.0, "reduce": 0.0, "commit": 0.0})
@@ -68,6 +73,8 @@ class RoundRunner:
         on_hurry: Callable[[], None],
         on_phase: Callable[[str, int], None],
     ) -> None:
+        self._node = node
+        self._was_online = True
         self._machine = RoundMachine(run, node.peer_id, policy, first_nonce=time.time_ns() // 1000)
         self._on_hurry = on_hurry
         self._on_phase = on_phase
@@ -105,9 +112,13 @@ class RoundRunner:
         self.links.keep(peers)
         self._handle(ev.PeersSeen(peers))
 
-    def state_changed(self, step: int, digest: bytes) -> None:
-        """We now hold another state."""
-        self._handle(ev.StateChanged(step, digest))
+    def sit_out(self) -> None:
+        """Nobody is to wait for us until the next ``make_round``."""
+        self._handle(ev.SitsOut())
+
+    def state_changed(self, step: int, digest: bytes, tokens: int) -> None:
+        """We now hold another state, to whose lineage so many tokens were contributed."""
+        self._handle(ev.StateChanged(step, digest, tokens))
 
     async def make_round(self, mine: BlockVector, update: BlockVector, weight: int, bandwidth: float) -> RoundResult:
         """Try to make one outer step with whoever is there.
@@ -117,14 +128,27 @@ class RoundRunner:
         assert self._round is None
         if self._abandoned:
             return RoundResult(reason=self._abandoned)
-        self._round = _Round(mine, update, asyncio.get_running_loop().create_future())
-        self._phase_since = self._now()
-        self._handle(ev.Ready(weight, bandwidth))
+        self._round = round_ = _Round(mine, update, asyncio.get_running_loop().create_future())
         try:
-            return await self._round.done
+            await self._wait_for_the_network(round_)
+            if not round_.done.done():
+                self._phase_since = self._now()
+                self._handle(ev.Ready(weight, bandwidth))
+            return await round_.done
         finally:
             self._round = None
             await self._stop_reduce()
+
+    async def _wait_for_the_network(self, round_: _Round) -> None:
+        """No round is begun without a network; nor is there one where it does not come back."""
+        back = asyncio.ensure_future(self._node.back())
+        either: list[asyncio.Future[Any]] = [back, round_.done]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            back.cancel()
+        if back.done() and not back.result():
+            self._finish(RoundResult(reason=NO_NETWORK))
 
     # ---- events
 
@@ -139,7 +163,16 @@ class RoundRunner:
             logger.debug("from %s: %r", peer, message)
 
     def _on_lost(self, peer: str) -> None:
+        if not self._node.online:
+            self._handle(ev.CutOff())
         self._handle(ev.PeerLost(peer))
+
+    def _wake(self) -> None:
+        if not self._node.alive:
+            self._finish(RoundResult(reason=NO_NETWORK))
+        cut_off = not (self._node.online and self._was_online)  # said once more when it is over: that is what counts
+        self._was_online = self._node.online
+        self._handle(ev.CutOff() if cut_off else ev.Woken())
 
     def _handle(self, event: ev.Event) -> None:
         phase_before = self._machine.phase
@@ -170,7 +203,7 @@ class RoundRunner:
         wake_at = self._machine.wake_at(now)
         delay = None if wake_at is None else max(0.0, wake_at - now)
         loop = asyncio.get_running_loop()
-        self._timer = None if delay is None else loop.call_later(delay, self._handle, ev.Woken())
+        self._timer = None if delay is None else loop.call_later(delay, self._wake)
 
     # ---- actions
 
@@ -193,6 +226,7 @@ class RoundRunner:
                 self._finish(round_.result)
         elif isinstance(action, ev.Missed) and self._round is not None:
             self._round.result.reason = action.reason
+            self._round.result.contributed = action.contributed
             self._round.result.attempts = self._machine.attempts
             self._finish(self._round.result)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import PrimeError
+from prime_p2p.network.deadline import within
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -112,6 +113,8 @@ class Swarm:
 
     def close(self) -> None:
         """Tell the others that we leave, and end everything; takes a few seconds at most. May be called again."""
+        if self._loop.closed:
+            return
         try:
             self.call(self._close(), timeout=8.0)
         except TimeoutError:
@@ -197,7 +200,7 @@ class Swarm:
         async with self._changed:
             waiting = self._changed.wait_for(lambda: condition(self._membership.others))
             try:
-                await asyncio.wait_for(waiting, timeout)
+                await within(timeout, waiting)
             except asyncio.TimeoutError:
                 return False
             return True
@@ -219,18 +222,25 @@ class Swarm:
 
     async def _hold(self, step: int, digest: bytes, tokens: int, changes: dict[str, Any]) -> None:
         self._membership.update(step=step, digest=digest, tokens=tokens, **changes)
-        self._runner.state_changed(step, digest)
+        self._runner.state_changed(step, digest, tokens)
 
     def make_round(self, mine: BlockVector, update: BlockVector, weight: int) -> RoundResult:
         """Try to make one outer step with whoever is there, see ``RoundRunner.make_round``."""
-        if not self.node.alive:
-            raise PrimeError(
-                "the libp2p daemon of this peer has died; start the peer again, it resumes from its folder"
-            )
         round_ = self._runner.make_round(mine, update, weight, self.options.bandwidth)
         result = self.call(round_, ROUND_DEADLINE)
+        if result.group is None and not self.node.alive:
+            raise PrimeError(
+                "the libp2p daemon cannot be kept running; start this peer again, it resumes from its folder"
+            )
         self.hurry.clear()
         return result
+
+    def sit_out(self) -> None:
+        """This peer brings nothing to the coming round: tell the others, who then do not wait for it."""
+        self.call(self._sit_out())
+
+    async def _sit_out(self) -> None:
+        self._runner.sit_out()
 
     def note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
         """We made the outer step of this round: so did the others of its group."""

@@ -3,14 +3,17 @@
     node_process.py IDENTITY PORT [BOOTSTRAP ...]
 
 Prints its address; runs until its standard input closes. It serves `ECHO` and keeps one
-record under "names".
+record under "names". Each line that comes in has it print what it finds there: the names,
+sorted; "set SECONDS" sets the machine's clock before, where `wrong_clock` runs this.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,11 +23,13 @@ from typing import ClassVar
 import psutil
 import uvloop
 
+from prime_p2p.errors import PrimeError
 from prime_p2p.network.frames import Message, Schema
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.streams import Stream
 
 ECHO = "test/echo"
+WRONG_CLOCK = str(Path(__file__).with_name("wrong_clock.py"))
 
 
 class Data(Message):
@@ -66,14 +71,27 @@ class NodeProcess:
         self.process.kill()
         await self.process.wait()
 
+    async def names(self, change: str = "") -> list[str]:
+        """The names it finds, once it has done what `change` says."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{change}\n".encode())
+        return (await asyncio.wait_for(self.process.stdout.readline(), 60)).decode().split()
+
 
 @asynccontextmanager
-async def node_process(identity: Path, *bootstrap: str, port: int = 0) -> AsyncIterator[NodeProcess]:
-    """Start a node and wait until it has joined. It is stopped at the end, unless the test has done so."""
+async def node_process(
+    identity: Path, *bootstrap: str, port: int = 0, clock: float = 0.0, errors: int | None = None
+) -> AsyncIterator[NodeProcess]:
+    """Start a node and wait until it has joined. It is stopped at the end, unless the test has done so.
+
+    Its standard error goes to the descriptor `errors`.
+    """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, str(identity), str(port), *bootstrap),
+        *(sys.executable, WRONG_CLOCK, str(clock), __file__, str(identity), str(port), *bootstrap),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=errors,
         env=os.environ | {"TMPDIR": str(identity.parent)},
     )
     try:
@@ -95,10 +113,18 @@ async def main(identity: str, port: str, *bootstrap: str) -> None:
     await node.serve(ECHO, DATA, echo)
     await node.publish("names", {"name": Path(identity).name}, ttl=120)
     print((await node.addresses())[0], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    while line := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+        if line.startswith("set"):
+            time.time.set(float(line.split()[1]))  # type: ignore[attr-defined]
+            await node.publish("names", {"name": Path(identity).name}, ttl=120)
+        print(*sorted(value["name"] for value in (await node.lookup("names")).values()), flush=True)
     await node.close()
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
     uvloop.install()
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except PrimeError as error:
+        sys.exit(str(error))

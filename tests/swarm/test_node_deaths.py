@@ -7,10 +7,9 @@ import signal
 
 import pytest
 from node_process import DATA, ECHO, echo, node_process
-from nodes import PATIENCE, Swarm, address, daemons, echoes, run, until
+from nodes import PATIENCE, Swarm, address, echoes, run, until
 
 from prime_p2p.network import board
-from prime_p2p.network.streams import StreamLost
 
 
 def test_peers_that_know_only_the_bootstrap_node_reach_each_other_also_when_it_has_died() -> None:
@@ -82,30 +81,6 @@ def test_a_bootstrap_node_that_comes_back_is_found_again(monkeypatch: pytest.Mon
                 return node.peer_id in await late.lookup("key")
 
             await until(found)
-
-    run(test)
-
-
-def test_a_node_whose_daemon_died_says_so_and_fails_fast() -> None:
-    async def test(swarm: Swarm) -> None:
-        one = await swarm.node("one")
-        two = await swarm.node("two", await address(one))
-        await one.serve(ECHO, DATA, echo)
-        stream = await two.open(one.peer_id, ECHO, DATA, timeout=PATIENCE)
-        assert two.alive
-        (daemon,) = (child for child in daemons() if str(swarm.folder / "two") in " ".join(child.cmdline()))
-        daemon.kill()
-        with pytest.raises(StreamLost):
-            await stream.receive(stall=PATIENCE)
-
-        async def dead() -> bool:
-            return not two.alive
-
-        await until(dead)
-        with pytest.raises(StreamLost, match="the libp2p daemon is gone"):
-            await two.open(one.peer_id, ECHO, DATA, timeout=PATIENCE)
-        assert not await two.publish("key", {}, ttl=60)
-        assert set(await two.lookup("key")) == {two.peer_id}
 
     run(test)
 

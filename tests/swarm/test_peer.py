@@ -77,17 +77,25 @@ def test_a_peer_that_is_told_to_stop_saves_and_leaves_and_resumes_where_it_was(
         assert step["outer_step"] == last["outer_step"] + 1
 
 
-def test_a_peer_whose_daemon_dies_saves_what_it_has_and_says_so(tmp_path: Path) -> None:
-    with network(tmp_path) as (_, _, start):
-        peer = start("peer", **{"checkpoint.every": 0})
-        peer.outer_step(lambda step: step["outer_step"] >= 2)
-        (daemon,) = [child for child in peer.children() if "p2pd" in child.name()]
-        daemon.kill()
-        assert peer.wait() == 1
-        assert "daemon" in peer.stderr
-        assert "Traceback" not in peer.stderr
-        last = json.loads((peer.directory / "metrics.jsonl").read_text().splitlines()[-1])
-        assert start("peer").event("outer_step")["outer_step"] == last["outer_step"] + 1
+def test_a_peer_whose_daemon_dies_trains_on_with_the_others_under_the_same_address(tmp_path: Path) -> None:
+    with network(tmp_path) as (bootstrap, _, start):
+        one, two = (start(name, **{"round.start_with": 2}) for name in ("one", "two"))
+        address = one.event("ready")["address"]
+        for peer in (one, two):
+            peer.outer_step(group_of(2))
+        for _ in range(2):
+            (daemon,) = [child for child in one.children() if child.name() == "p2pd"]
+            daemon.kill()
+            daemon.wait(PATIENCE)
+            for _ in range(3):  # one may have been under way, one may be alone
+                one.event("outer_step")
+            one.outer_step(group_of(2))
+        bootstrap.signal(signal.SIGKILL)
+        three = start("three", bootstrap=address)
+        for peer in (three, one, two):
+            peer.outer_step(group_of(3))
+        assert agree(one, two, three) >= 4
+        assert one.stderr.count("the libp2p daemon is back") == 2, one.stderr
 
 
 def test_a_folder_that_belongs_to_another_run_or_to_a_running_peer_is_refused(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import msgpack
 import pytest
 from nodes import PATIENCE, Swarm, address, run, until
 
-from prime_p2p.network import board
+from prime_p2p.network import board, clock
 from prime_p2p.network._hivemind import DHTID, DHTRecord, PeerID
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
@@ -29,8 +28,7 @@ def test_every_node_finds_every_record_in_its_latest_form_until_it_expires(monke
         assert await one.lookup("key") == expected
         assert await two.lookup("key") == expected
         assert await two.lookup("other key") == {}
-        later = SimpleNamespace(time=lambda: time.time() + 61, monotonic=time.monotonic)
-        monkeypatch.setattr(board, "time", later)
+        monkeypatch.setattr(board, "clock", SimpleNamespace(now=lambda: clock.now() + 61))
         assert await one.lookup("key") == {}
         assert await two.lookup("key") == {}
 
@@ -52,7 +50,7 @@ def test_a_record_too_long_or_for_too_long_is_not_published() -> None:
 def forged(author: Identity, victim: str, key: str, ttl: float = 60.0) -> DHTRecord:
     """A record under `key` in the name of `victim`, signed by `author`."""
     body = msgpack.packb(pack(key, {"forged": True}))
-    record = DHTRecord(DHTID.generate(PREFIX + key).to_bytes(), msgpack.packb(victim), body, time.time() + ttl)
+    record = DHTRecord(DHTID.generate(PREFIX + key).to_bytes(), msgpack.packb(victim), body, clock.now() + ttl)
     signed = SignedRecords(author).sign_value(record)
     return DHTRecord(record.key, record.subkey, signed, record.expiration_time)
 

@@ -11,6 +11,7 @@ from prime_p2p.swarm.rounds import RoundMachine
 
 STEP, DIGEST = 3, b"d" * 32
 LATER, LATER_DIGEST = 4, b"e" * 32
+TOKENS = 1000  # behind the state at STEP; a step is made of 100
 FIRST, US, LAST = lead_order("run", STEP, [f"peer-{index:04}" for index in range(3)])
 POLICY = RoundPolicy(patience=10.0, grace=5.0, stall_timeout=5.0)
 
@@ -34,6 +35,14 @@ def open_(hurry: bool = False, step: int = STEP) -> say.Open:
     return say.Open(step=step, digest=DIGEST if step == STEP else LATER_DIGEST, hurry=hurry)
 
 
+def elsewhere(step: int, digest: bytes = LATER_DIGEST, tokens: int | None = None) -> say.Elsewhere:
+    return say.Elsewhere(step=step, digest=digest, tokens=tokens_at(step) if tokens is None else tokens)
+
+
+def tokens_at(step: int) -> int:
+    return TOKENS + 100 * (step - STEP)
+
+
 def redirect(leader: str, awaited: list[str] | None = None) -> say.Redirect:
     return say.Redirect(step=STEP, digest=DIGEST, leader=leader, awaited=awaited or [])
 
@@ -54,8 +63,8 @@ class Peer:
         self.now = 0.0
         self.machine = RoundMachine("run", US, POLICY, first_nonce=10)
         self.actions: list[ev.Action] = []
-        self.see({peer: Seen(peer, STEP, DIGEST, expected) for peer in sees})
-        self.take(ev.StateChanged(STEP, DIGEST))
+        self.see({peer: Seen(peer, STEP, DIGEST, expected, tokens=TOKENS) for peer in sees})
+        self.take(ev.StateChanged(STEP, DIGEST, TOKENS))
 
     def take(self, event: ev.Event) -> None:
         self.actions += self.machine.handle(event, self.now)

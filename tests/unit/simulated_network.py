@@ -27,6 +27,7 @@ class Timeline:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self._seed = seed
         self.now = 0.0
         self._queue: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._order = itertools.count()
@@ -43,9 +44,13 @@ class Timeline:
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Go on for so long, or until something holds."""
         end = self.now + seconds
-        while self._queue[0][0] <= end and not until():
-            self.now, _, act, arguments = heapq.heappop(self._queue)
-            act(*arguments)
+        try:
+            while self._queue[0][0] <= end and not until():
+                self.now, _, act, arguments = heapq.heappop(self._queue)
+                act(*arguments)
+        except BaseException:
+            print(f"the schedule of seed {self._seed} failed at {self.now:.3f} s of simulated time")
+            raise
 
 
 class End:
@@ -64,7 +69,7 @@ class End:
 
     @property
     def up(self) -> bool:
-        return self.alive and self.thaws_at is None
+        return self.died_at == math.inf and self.thaws_at is None
 
     def when_up(self, act: Callable[[], None]) -> None:
         """Do something now, or when we thaw."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -10,11 +11,14 @@ from simulated_network import End, Network, Span, Timeline
 
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
-from prime_p2p.swarm.groups import Group
+from prime_p2p.swarm.groups import Group, rank
 from prime_p2p.swarm.rounds import RoundMachine
 
 State = tuple[int, bytes]
 FIRST: State = (0, bytes(32))
+
+SEEDS = int(os.environ.get("ROUND_SEEDS", "40"))
+"""How many schedules the properties of random runs are checked over."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Conditions:
     view_age: float = 3.0  # how old a view may be
     view_gaps: float = 0.0  # how likely a peer is missing in a view
     record_life: float = 15.0  # how long a dead peer is still seen
+    unfit: float = 0.0  # how likely a pseudo-gradient is not fit to be sent
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Peer(End):
         self.since = world.time.now
         self.ready_since: float | None = None
         self.missed: list[str] = []
+        self.sat_out: list[float] = []  # when
         self._timer = 0
         self._training = 0
         self._second_try = False
@@ -122,7 +128,7 @@ class Peer(End):
     def _hold(self, state: State) -> None:
         self.state = state
         self.since = self.world.time.now
-        self._take(ev.StateChanged(*state))
+        self._take(ev.StateChanged(*state, self.world.tokens[state]))
 
     def train(self) -> None:
         self._second_try = True
@@ -135,7 +141,9 @@ class Peer(End):
         self.world.time.at(self.ready_at, self.when_up, lambda training=self._training: self._boundary(training))
 
     def _publish(self) -> None:
-        self.history.append((self.world.time.now, Seen(self.name, *self.state, self.expected, self.ready_at)))
+        tokens = self.world.tokens[self.state]
+        seen = Seen(self.name, *self.state, self.expected, self.ready_at, tokens)
+        self.history.append((self.world.time.now, seen))
         del self.history[:-8]
 
     def _boundary(self, training: int) -> None:
@@ -143,7 +151,17 @@ class Peer(End):
             self._training += 1
             self.tokens += self.world.time.random.randrange(1000, 2000)
             self._catch_up()
-            self._be_ready()
+            if self.world.conditions.unfit and self.world.time.random.random() < self.world.conditions.unfit:
+                self._sit_out()
+            else:
+                self._be_ready()
+
+    def _sit_out(self) -> None:
+        self.tokens = 0
+        self.expected = False
+        self.sat_out.append(self.world.time.now)
+        self._take(ev.SitsOut())
+        self.train()
 
     def _be_ready(self) -> None:
         self.ready_since = self.world.time.now
@@ -298,7 +316,7 @@ class World:
 
     def rank(self, state: State) -> tuple[int, bytes]:
         """Larger is better: more tokens, then the smaller digest."""
-        return self.tokens[state], bytes(255 - byte for byte in state[1])
+        return rank(self.tokens[state], state[1])
 
     def committed(self, peer: Peer, commit: ev.Commit, ready_at: float) -> None:
         after = self.state_after(commit.group)

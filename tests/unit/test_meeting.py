@@ -15,9 +15,11 @@ from one_machine import (
     Peer,
     begin,
     begun,
+    elsewhere,
     join,
     open_,
     redirect,
+    tokens_at,
 )
 
 from prime_p2p.swarm import events as ev
@@ -153,12 +155,12 @@ def test_what_others_say_of_a_round_that_they_are_not_in_only_frees_us_from_wait
 
 
 def test_a_peer_whose_companion_is_seen_further_on_misses_the_round(joined: Peer) -> None:
-    joined.see({LAST: Seen(LAST, LATER, LATER_DIGEST)})
+    joined.see({LAST: Seen(LAST, LATER, LATER_DIGEST, tokens=tokens_at(LATER))})
     assert ev.Missed(f"others are at outer step {LATER} already") in joined.did()
 
 
 def test_a_peer_seen_further_on_that_was_never_here_is_none_of_our_business(joined: Peer) -> None:
-    joined.see({"stranger": Seen("stranger", LATER, LATER_DIGEST)})
+    joined.see({"stranger": Seen("stranger", LATER, LATER_DIGEST, tokens=tokens_at(LATER))})
     assert joined.machine.phase is Phase.GATHERING
 
 
@@ -231,7 +233,7 @@ def test_a_peer_that_is_in_touch_is_asked_even_if_no_view_shows_it() -> None:
     peer.hear("stranger", say.Ping())
     peer.be_ready()
     assert peer.said() == [("stranger", open_())]
-    peer.hear("stranger", say.Elsewhere(step=0, digest=bytes(32)))
+    peer.hear("stranger", elsewhere(0, bytes(32)))
     assert peer.group == {US}
 
 
@@ -258,15 +260,15 @@ def test_a_leader_that_gathers_anew_tells_everyone_again(peer: Peer) -> None:
         peer.hear(LAST, say.Withdraw(nonce=nonce))
 
 
-@pytest.mark.parametrize("step", [STEP - 1, STEP])
+@pytest.mark.parametrize("step", [STEP - 1, STEP, STEP + 9])
 def test_a_peer_that_holds_another_state_is_not_waited_for(leading: Peer, step: int) -> None:
-    leading.hear(LAST, say.Elsewhere(step=step, digest=LATER_DIGEST))
+    leading.hear(LAST, elsewhere(step, tokens=tokens_at(STEP) - 1))
     assert leading.group == {US}
 
 
 def test_a_leader_that_hears_of_a_later_state_misses_the_round_and_sends_its_visitors_away(leading: Peer) -> None:
     leading.hear("stranger", join())
-    leading.hear(LAST, say.Elsewhere(step=LATER, digest=LATER_DIGEST))
+    leading.hear(LAST, elsewhere(LATER))
     assert leading.machine.phase is Phase.TRAINING
     assert ("stranger", begun()) in leading.said()
 
@@ -331,3 +333,15 @@ def test_a_peer_that_was_frozen_does_not_begin_without_those_who_lost_it(leading
     assert leading.machine.attempt is None
     leading.wait(POLICY.stall_timeout)
     assert leading.group == {US}
+
+
+def test_a_peer_further_on_in_a_lineage_of_fewer_tokens_is_about_to_come_to_ours(leading: Peer) -> None:
+    leading.see({LAST: Seen(LAST, STEP + 40, LATER_DIGEST, tokens=tokens_at(STEP) - 1)})
+    leading.hear("stranger", join())
+    leading.hear(LAST, elsewhere(STEP + 40, tokens=tokens_at(STEP) - 1))
+    assert leading.group == {US, "stranger"}
+
+
+def test_a_peer_not_so_far_on_in_a_lineage_of_more_tokens_is_to_be_followed(leading: Peer) -> None:
+    leading.hear(LAST, elsewhere(STEP - 2, tokens=tokens_at(STEP) + 1))
+    assert ev.Missed(f"others are at outer step {STEP - 2} already") in leading.did()

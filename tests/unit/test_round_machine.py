@@ -15,9 +15,11 @@ from one_machine import (
     Peer,
     begin,
     begun,
+    elsewhere,
     join,
     open_,
     redirect,
+    tokens_at,
 )
 
 from prime_p2p.swarm import events as ev
@@ -84,7 +86,7 @@ def test_none_of_its_members_goes_to_an_outsider(failed: Peer) -> None:
 
 
 def test_a_member_that_misses_the_round_tells_the_others(failed: Peer) -> None:
-    failed.hear("stranger", say.Elsewhere(step=LATER, digest=LATER_DIGEST))
+    failed.hear("stranger", elsewhere(LATER))
     assert failed.said() == [(LAST, begun(LAST))]
     assert failed.machine.phase is Phase.TRAINING
 
@@ -100,7 +102,7 @@ def test_members_that_gave_it_up_in_doubt_follow_one_who_has_committed_it(leadin
     leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: [], US: []}))
     assert leading.said() == []  # it knows already
     leading.hear(LAST, say.Committed(group_id=group_id))
-    assert leading.did()[-1] == ev.Missed("others committed a group that this peer gave up")
+    assert leading.did()[-1] == ev.Missed("others committed a group that this peer gave up", contributed=True)
 
 
 def test_a_member_that_gives_up_is_not_waited_for(failed: Peer) -> None:
@@ -146,7 +148,7 @@ def test_joins_to_the_next_state_wait_until_we_hold_it(applying: Peer) -> None:
     applying.hear(LAST, join(nonce=1, step=LATER))
     applying.hear(FIRST, join(nonce=1, step=LATER), say.Withdraw(nonce=1))
     assert applying.did() == []
-    applying.take(ev.StateChanged(LATER, LATER_DIGEST))
+    applying.take(ev.StateChanged(LATER, LATER_DIGEST, tokens_at(LATER)))
     applying.be_ready()
     applying.wait(POLICY.patience + POLICY.grace)
     assert applying.group == {US, LAST}
@@ -154,8 +156,8 @@ def test_joins_to_the_next_state_wait_until_we_hold_it(applying: Peer) -> None:
 
 def test_joins_to_another_next_state_than_ours_are_answered_when_we_hold_it(applying: Peer) -> None:
     applying.hear(LAST, join(step=LATER))
-    applying.take(ev.StateChanged(LATER, b"f" * 32))
-    assert applying.said() == [(LAST, say.Elsewhere(step=LATER, digest=b"f" * 32))]
+    applying.take(ev.StateChanged(LATER, b"f" * 32, tokens_at(LATER)))
+    assert applying.said() == [(LAST, elsewhere(LATER, b"f" * 32))]
 
 
 def test_a_join_to_the_state_that_we_leave_is_told_that_a_round_began(applying: Peer) -> None:
@@ -165,14 +167,14 @@ def test_a_join_to_the_state_that_we_leave_is_told_that_a_round_began(applying: 
 
 def test_a_training_peer_does_not_keep_anybody_waiting_for_a_state_it_does_not_hold(peer: Peer) -> None:
     peer.hear(LAST, open_(step=LATER))
-    assert peer.said() == [(LAST, say.Elsewhere(step=STEP, digest=DIGEST))]
+    assert peer.said() == [(LAST, elsewhere(STEP, DIGEST))]
 
 
 def test_visitors_are_told_when_their_leader_moves_to_another_state(peer: Peer) -> None:
     peer.hear(LAST, join())
     peer.did()
-    peer.take(ev.StateChanged(LATER, LATER_DIGEST))
-    assert peer.said() == [(LAST, say.Elsewhere(step=LATER, digest=LATER_DIGEST))]
+    peer.take(ev.StateChanged(LATER, LATER_DIGEST, tokens_at(LATER)))
+    assert peer.said() == [(LAST, elsewhere(LATER))]
 
 
 def test_to_hold_the_same_state_again_changes_nothing(joined: Peer) -> None:
@@ -190,7 +192,7 @@ def test_a_newcomer_is_waited_for_once_it_has_taken_part() -> None:
     group_id = peer.machine.attempt.group.id
     peer.take(ev.ReduceDone(group_id, bytes(32)))
     peer.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
-    peer.take(ev.StateChanged(LATER, LATER_DIGEST))
+    peer.take(ev.StateChanged(LATER, LATER_DIGEST, tokens_at(LATER)))
     peer.be_ready()
     peer.hear(LAST, redirect(US).model_copy(update={"step": LATER, "digest": LATER_DIGEST}))
     assert peer.machine.attempt is None
