@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from prime_p2p.allreduce import codec
-from prime_p2p.allreduce.codec import BlockVector, NonFinite
+from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.network import clock
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
@@ -33,18 +32,20 @@ from prime_p2p.swarm.runner import RoundResult
 from prime_p2p.swarm.swarm import Swarm
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.training.flat import FlatParameters
+from prime_p2p.training.pseudo_gradient import PseudoGradient, UnfitPseudoGradient
 
 logger = logging.getLogger(__name__)
 
 CATCH_UPS = 4  # times that a peer that turns out to be behind catches up and tries again within one outer step
-BAD_ROUNDS = 3  # pseudo-gradients in a row that are not finite before the peer stops
+UNFIT_ROUNDS = 3  # pseudo-gradients in a row that are not fit to be averaged before the peer stops
 
 
 @dataclass(frozen=True)
 class DiLoCoOptions:
     """``directory`` keeps the journal (a temporary folder without one), ``journal_length`` outer steps of it;
     ``description`` is what else all peers of the run must agree on; ``threads`` may be used by the outer step;
-    ``resume`` is a checkpoint from this peer's own disk, to go on from instead of the model's parameters.
+    ``resume`` is a checkpoint from this peer's own disk, to go on from instead of the model's parameters. A
+    pseudo-gradient more than ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is).
     """
 
     directory: Path | None = None
@@ -52,6 +53,7 @@ class DiLoCoOptions:
     description: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
     resume: Checkpoint | None = None
+    explosion_factor: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,15 @@ class DiLoCo:
         """Inner steps since the last outer step was committed or missed."""
         self.tokens = options.resume.local.tokens if options.resume else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
+        self._earlier_steps = 0  # inner steps behind the pseudo-gradient, from rounds that were missed
         directory, self._temporary = options.directory, None
         if directory is None:
             self._temporary = TemporaryFolder()
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length)
-        self._mine = BlockVector.empty(self.parameters.n)
+        self._mine = PseudoGradient(self.parameters, options.explosion_factor)
         self._update = BlockVector.empty(self.parameters.n)
-        self._bad_rounds = 0
+        self._unfit_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
         self._joined = False
@@ -162,7 +165,7 @@ class DiLoCo:
     def outer_step(self) -> OuterStep:
         """Average pseudo-gradients with the others and apply the update; whatever fails, no progress is lost.
 
-        Raises PrimeError after three pseudo-gradients in a row that were not finite.
+        Raises PrimeError after three pseudo-gradients in a row that were not finite or exploded.
         """
         now = time.monotonic()
         if self.inner_step:
@@ -174,7 +177,9 @@ class DiLoCo:
         contributed = 0
         if result.group is not None:
             contributed, self.tokens = self.tokens, 0
+            self._mine.contributed()
             self._apply(result)
+        self._earlier_steps = self._earlier_steps + self.inner_step if self.tokens else 0
         self.inner_step = 0
         now = time.monotonic()
         outside = {"apply": now - applying, "total": now - self._committed_at}
@@ -182,43 +187,50 @@ class DiLoCo:
         if result.group is not None:
             self._inner_seconds = 0.0
             self._committed_at = now
-        self._begin_inner_steps(expected=self._bad_rounds == 0)
+        self._begin_inner_steps(expected=self._unfit_rounds == 0)
         return OuterStep(self.state.step, self.state.digest, contributed, result, seconds)
 
     def _try_round(self) -> RoundResult:
         try:
-            self._quantise()
-        except NonFinite as error:
-            self._roll_back(error)
-            return RoundResult(reason="the pseudo-gradient was not finite")
-        self._bad_rounds = 0
-        result = self.swarm.make_round(self._mine, self._update, self.tokens)
+            self._mine.take(self.state.anchor, self._earlier_steps + self.inner_step)
+        except UnfitPseudoGradient as reason:
+            self._roll_back(reason)
+            return RoundResult(reason=f"the pseudo-gradient was not fit to be averaged: {reason}")
+        self._unfit_rounds = 0
+        result = self.swarm.make_round(self._mine.blocks, self._update, self.tokens)
         for _ in range(CATCH_UPS):
-            if result.group is not None or self.swarm.leaving or not self.catch_up(ask_everyone=True):
+            if result.contributed:
+                self._drop_progress()
+            moved = result.group is None and not self.swarm.leaving and self.catch_up(ask_everyone=True)
+            if result.contributed or not moved:
                 break
             # We were behind, now we are not, and our bytes are as good as they were.
-            result = self.swarm.make_round(self._mine, self._update, self.tokens)
+            result = self.swarm.make_round(self._mine.blocks, self._update, self.tokens)
         return result
 
-    def _quantise(self) -> None:
-        """The pseudo-gradient, anchor minus parameters, as int8 blocks."""
-        scratch = np.empty(min(codec.CHUNK, self.parameters.n), np.float32)
-        for start in range(0, self.parameters.n, codec.CHUNK):
-            part = scratch[: min(codec.CHUNK, self.parameters.n - start)]
-            self.parameters.read(start, part)
-            np.subtract(self.state.anchor[start : start + len(part)], part, out=part)
-            codec.quantise(part, self._mine, start)
-
-    def _roll_back(self, error: NonFinite) -> None:
-        self._bad_rounds += 1
-        name = self.parameters.name_of(error.index)
-        if self._bad_rounds >= BAD_ROUNDS:
-            raise PrimeError(
-                f"the pseudo-gradient of {name} was not finite {BAD_ROUNDS} times in a row; lower inner.learning_rate"
-            )
-        logger.warning("the pseudo-gradient of %s is not finite; back to the anchor, sitting this round out", name)
+    def _drop_progress(self) -> None:
+        """Go back to the anchor: what was learnt since is of no use, or is with the others already."""
         self.parameters.write(0, self.state.anchor)
         self.tokens = 0
+
+    def _roll_back(self, reason: UnfitPseudoGradient) -> None:
+        """Throw the inner steps since the anchor away, and with them what the inner optimizer has kept of them."""
+        self._unfit_rounds += 1
+        self._drop_progress()
+        self.inner_optimizer.state.clear()
+        advice = "lower the inner learning rate or clip gradients, and look at this peer's data and device"
+        if self._unfit_rounds >= UNFIT_ROUNDS:
+            raise PrimeError(
+                f"the pseudo-gradient was not fit to be averaged {UNFIT_ROUNDS} times in a row, at last because "
+                f"{reason}; {advice}"
+            )
+        logger.warning(
+            "the pseudo-gradient is not fit to be averaged: %s; this peer goes back to the anchor with a fresh inner "
+            "optimizer and sits the round out. If that comes again, %s",
+            reason,
+            advice,
+        )
+        self.swarm.sit_out()
 
     def _apply(self, result: RoundResult) -> None:
         assert result.group is not None
@@ -236,7 +248,7 @@ class DiLoCo:
     def _begin_inner_steps(self, expected: bool) -> None:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
-        ready_at = time.time() + self._usual_seconds if self._usual_seconds else 0.0
+        ready_at = clock.now() + self._usual_seconds if self._usual_seconds else 0.0
         self.swarm.hold(
             self.state.step,
             self.state.digest,

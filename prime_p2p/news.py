@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from prime_p2p.diloco import DiLoCo, OuterStep
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
@@ -18,6 +20,7 @@ class News:
         self._metrics = metrics
         self._bytes_sent = 0
         self._group_size = 0
+        self._missed_for = ""  # why the last round was missed, without figures; empty where it was not
 
     def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
         """An inner step was made; ``diloco`` is told of it next."""
@@ -42,7 +45,10 @@ class News:
         """There was no outer step for this peer."""
         self._bytes_sent += outcome.round.traffic.sent
         self._group_size = 0
-        self.reporter.log(f"no outer step: {outcome.round.reason}; training on")
+        reason = re.sub(r"\d+", "", outcome.round.reason)
+        if reason != self._missed_for:  # many rounds missed for one reason are one piece of news
+            self.reporter.log(f"no outer step: {outcome.round.reason}; training on")
+        self._missed_for = reason
 
     def outer_step(self, outcome: OuterStep, train_loss: float, val_loss: float | None) -> None:
         """An outer step was committed."""
@@ -50,6 +56,7 @@ class News:
         assert group is not None
         self._bytes_sent += outcome.round.traffic.sent
         self._group_size = len(group.members)
+        self._missed_for = ""
         line = RoundMetrics(
             outer_step=outcome.outer_step,
             digest=outcome.digest.hex(),

@@ -61,7 +61,12 @@ class Peer:
 
     def _join(self, directory: Path) -> DiLoCo:
         saved = self.checkpoints.load_newest()
-        options = DiLoCoOptions(directory / "journal", description=self.recipe.shared(), resume=saved)
+        options = DiLoCoOptions(
+            directory / "journal",
+            description=self.recipe.shared(),
+            resume=saved,
+            explosion_factor=self.recipe.round.explosion_factor,
+        )
         outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
         try:
             diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)

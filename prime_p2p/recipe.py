@@ -108,7 +108,8 @@ class RoundRecipe(_Section):
 
     `patience` bounds the wait for slower peers, `grace` is what a warned peer gets to join with the steps it has,
     `stall_timeout` the time without a byte of progress after which a peer counts as gone, and `start_with` the number
-    of peers to wait for before the very first inner step.
+    of peers to wait for before the very first inner step. A peer whose pseudo-gradient is more than `explosion_factor`
+    times as large as its own usually are sits the round out (0: never).
     """
 
     inner_steps: Positive
@@ -117,12 +118,15 @@ class RoundRecipe(_Section):
     stall_timeout: Seconds = 5.0
     max_group: int = Field(default=32, ge=1, le=256)
     start_with: int = Field(default=1, ge=1)
+    explosion_factor: float = Field(default=10.0, ge=0)
 
     @model_validator(mode="after")
-    def _group_has_room(self) -> "RoundRecipe":
+    def _values_fit(self) -> "RoundRecipe":
         if self.start_with > self.max_group:
             found = f"{self.start_with} and {self.max_group}"
             _impossible("start_with", f"must be at most round.max_group (got {found})")
+        if 0 < self.explosion_factor < 2:
+            _impossible("explosion_factor", f"must be 0 or at least 2 (got {self.explosion_factor:g})")
         return self
 
 
@@ -174,7 +178,12 @@ class Recipe(_Section):
 
     def shared(self) -> dict[str, dict[str, Any]]:
         """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""
-        local: Any = {"checkpoint": True, "eval": True, "run": {"outer_steps"}, "round": {"start_with"}}
+        local: Any = {
+            "checkpoint": True,
+            "eval": True,
+            "run": {"outer_steps"},
+            "round": {"start_with", "explosion_factor"},
+        }
         return self.model_dump(mode="json", exclude=local)
 
 

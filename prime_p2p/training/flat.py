@@ -46,6 +46,10 @@ class FlatParameters:
         """The parameter that element ``index`` of the vector belongs to."""
         return self._names[bisect_right(self._starts, index) - 1]
 
+    def ranges(self) -> Iterator[tuple[str, int, int]]:
+        """Each parameter: its name, and where its elements start and stop in the vector."""
+        yield from zip(self._names, self._starts, [*self._starts[1:], self.n], strict=True)
+
     def read(self, start: int, out: Float32) -> None:
         """Copy elements ``start`` to ``start + len(out)`` into ``out``."""
         target = torch.from_numpy(out)

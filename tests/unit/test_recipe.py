@@ -124,6 +124,7 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[inner]", '[inner]\noptimizer = "sgd"', "inner.optimizer: must be 'adamw' (got \"sgd\")"),
         ("[inner]", '[inner]\nschedule = "cosine"', "inner.total_steps: must be greater than inner.warmup_steps"),
         ("[round]", "[round]\nstart_with = 33", "round.start_with: must be at most round.max_group (got 33 and 32)"),
+        ("[round]", "[round]\nexplosion_factor = 1.5", "round.explosion_factor: must be 0 or at least 2 (got 1.5)"),
         ("[round]", "[round]\npatience = inf", "round.patience: must be a finite number (got inf)"),
         ("[run]", "outer = 3\n[run]", "outer: must be a table (got 3)"),
         ("[run]", "[data]\nvalidation_share = 1.0\n[run]", "data.validation_share: must be less than 1 (got 1.0)"),
@@ -222,7 +223,9 @@ def test_what_peers_share_survives_the_wire(smallest: Path) -> None:
     assert msgpack.unpackb(msgpack.packb(shared)) == shared
 
 
-@pytest.mark.parametrize("override", ["run.outer_steps=9", "eval.every=3", "checkpoint.keep=9"])
+@pytest.mark.parametrize(
+    "override", ["run.outer_steps=9", "eval.every=3", "checkpoint.keep=9", "round.explosion_factor=0"]
+)
 def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None:
     assert first_difference(Recipe.load(smallest).shared(), Recipe.load(smallest, [override]).shared()) is None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from simulation import FIRST, CommitRecord, Conditions, Peer, World, names, swarm
+from simulation import FIRST, SEEDS, CommitRecord, Conditions, Peer, World, names, swarm
 
 from prime_p2p.network.frames import Message
 from prime_p2p.swarm import events as ev
@@ -49,6 +49,19 @@ def test_no_peer_waits_longer_than_its_slowest_companion_takes() -> None:
             assert commit.at - last < LONGEST_REDUCE + DELAYS, (seed, commit.before[0])
 
 
+def test_a_peer_that_sits_out_keeps_nobody_waiting_and_comes_back() -> None:
+    for seed in range(12):
+        world = swarm(seed, 4, replace(CALM, unfit=0.15))
+        world.time.run(1000.0, until=everybody_at(world, 12))
+        sat_out = [at for peer in world.peers.values() for at in peer.sat_out]
+        assert len(world.groups_by_state()) == max(peer.state[0] for peer in world.peers.values()), seed
+        for commit in world.commits:
+            ready = [other.ready_at for other in world.commits if other.group == commit.group]
+            last = max([*ready, *(at for at in sat_out if at <= commit.at)])
+            assert commit.at - last < LONGEST_REDUCE + DELAYS, (seed, commit.before[0])
+        assert all(any(commit.peer == name for commit in world.commits[-12:]) for name in world.peers), seed
+
+
 def test_a_peer_slower_than_patience_is_hurried_and_takes_part() -> None:
     for seed in range(10):
         world = swarm(seed, 3)
@@ -65,14 +78,17 @@ def test_a_lone_peer_commits_alone() -> None:
     assert [commit.group.peer_ids for commit in world.commits] == [("peer-0000",)] * 20
 
 
-def test_of_more_peers_than_a_group_may_have_the_rest_miss_the_step_and_follow() -> None:
-    world = swarm(0, 33)
-    world.time.run(200.0, until=everybody_at(world, 2))
-    assert {len(commit.group.members) for commit in world.commits} == {32}
+@pytest.mark.parametrize(("count", "most"), [(9, 8), (17, 16), (33, 32), (9, 4), (17, 8), (33, 16)])
+def test_of_more_peers_than_a_group_may_have_the_rest_miss_the_step_and_follow(count: int, most: int) -> None:
+    """Nobody is left alone in a group, and there is no second group beside the first."""
+    world = swarm(0, count, replace(CALM, policy=replace(CALM.policy, max_group=most)))
+    world.time.run(200.0, until=everybody_at(world, 3))
+    assert {len(commit.group.members) for commit in world.commits} == {most}
     assert len(world.groups_by_state()) == max(peer.state[0] for peer in world.peers.values())
+    assert everybody_at(world, 3)()
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
 def test_newcomers_neither_delay_nor_split_the_group(first: int) -> None:
     """They join a run under way, some of them knowing only one of the others, and take part sooner or later."""
     for seed in range(first, first + 10):
@@ -252,7 +268,7 @@ def assert_no_needless_fork(world: World, seed: int) -> None:
                     raise AssertionError((seed, one.before[0], one.peer, other.peer))
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
 def test_through_any_faults_nobody_is_stuck_or_forks_needlessly_and_all_end_on_one_lineage(first: int) -> None:
     for seed in range(first, first + 10):
         world = storm(seed)
