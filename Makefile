@@ -4,13 +4,14 @@ PYTHON ?= python3.13 python3.12 python3.11 python3.10 python3
 VENV := .venv
 RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+MINUTES := 30
 INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no-input --editable
 
 # One file of versions, for what is installed and for what builds it (pip reads the second one since 26).
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-.PHONY: help swarm test lint format unit clean
+.PHONY: help swarm test lint format unit chaos clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -18,6 +19,7 @@ help:
 	@echo "make swarm    a training run of several peers on this machine (ARGS=\"--peers 2\", ...)"
 	@echo "make test     what CI runs: lint, then every test"
 	@echo "make unit     the fast tests (ARGS=\"-k codec\", ...)"
+	@echo "make chaos    break peers of a real swarm for MINUTES=30, and write report.json (ARGS=\"--seed 2\", ...)"
 	@echo "make lint     format check, ruff, mypy"
 	@echo "make format   rewrite the code in the project's format"
 	@echo "make clean    remove what these commands made (not what a run wrote)"
@@ -30,6 +32,9 @@ test: lint
 
 unit: $(DEV)
 	$(VENV)/bin/python -m pytest tests/unit $(ARGS)
+
+chaos: $(DEV)
+	$(VENV)/bin/python tests/chaos/chaos.py --minutes $(MINUTES) --report report.json $(ARGS)
 
 lint: $(DEV)
 	$(VENV)/bin/ruff format --check .
