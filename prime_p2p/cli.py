@@ -136,6 +136,59 @@ def peer(
     )
 
 
+DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a peer, as its --dir.", show_default=False)]
+
+
+@app.command()
+def export(
+    directory: DirArgument,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New or empty folder.", show_default=False)],
+) -> int:
+    """Write the model of a peer's newest checkpoint as a Hugging Face folder, with its tokenizer."""
+    from transformers.utils import logging
+
+    from prime_p2p.training.export import export as write
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+
+    logging.disable_progress_bar()
+    checkpoint = newest_checkpoint(directory)
+    write(saved_model(checkpoint), out)
+    print(f"the model after outer step {checkpoint.outer.step} of run {checkpoint.run} is in {out}")
+    return 0
+
+
+@app.command()
+def generate(
+    directory: DirArgument,
+    text: Annotated[str, typer.Argument(help="What the text begins with.", show_default=False)],
+    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Bytes to add, at most.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, max=100, metavar="T", help="0 takes the likeliest byte.")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="S", help="Another seed, another text.")] = 0,
+) -> int:
+    """Complete a text with the model of a peer's newest checkpoint."""
+    from prime_p2p.training.generate import complete
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+
+    model = saved_model(newest_checkpoint(directory))
+    print(text + complete(model, text, tokens, temperature, seed))
+    return 0
+
+
+@app.command()
+def verify(directory: DirArgument) -> int:
+    """Check a peer's checkpoints, and make the outer steps of its journal again to confirm their digests."""
+    from prime_p2p.audit import Audit
+
+    wrong: list[str] = []
+
+    def complain(line: str) -> None:
+        wrong.append(line)
+        _complain(line)
+
+    Audit(directory, print, complain).run()
+    return 1 if wrong else 0
+
+
 @app.command()
 def status(
     bootstrap: BootstrapOption,

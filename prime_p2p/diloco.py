@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,8 +26,13 @@ from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 from prime_p2p.recipe import first_difference
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
-from prime_p2p.state.follow import Follower
-from prime_p2p.state.transfer import Source, StateClient, StateServer, TransferError, description_hash
+from prime_p2p.state.client import StateClient
+from prime_p2p.state.follow import CaughtUp, Follower, Means
+from prime_p2p.state.messages import TransferError, description_hash
+from prime_p2p.state.replay import replay
+from prime_p2p.state.snapshots import Snapshots
+from prime_p2p.state.standing import Standing
+from prime_p2p.state.transfer import ServingLimits, Source, StateServer
 from prime_p2p.swarm.runner import RoundResult
 from prime_p2p.swarm.swarm import Swarm
 from prime_p2p.temporary import TemporaryFolder
@@ -46,6 +51,8 @@ class DiLoCoOptions:
     ``description`` is what else all peers of the run must agree on; ``threads`` may be used by the outer step;
     ``resume`` is a checkpoint from this peer's own disk, to go on from instead of the model's parameters. A
     pseudo-gradient more than ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is).
+    ``serving`` limits what others may fetch from this peer. Where nobody holds a state of the run, a peer that
+    ``may_start`` it does so, and any other waits; None: one whose swarm has joined nobody may.
     """
 
     directory: Path | None = None
@@ -54,6 +61,8 @@ class DiLoCoOptions:
     threads: int = 1
     resume: Checkpoint | None = None
     explosion_factor: float = 10.0
+    serving: ServingLimits = field(default_factory=ServingLimits)
+    may_start: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ class OuterStep:
     """What came of one attempt at an outer step. ``round.group`` is None where it was missed.
 
     ``outer_step`` and ``digest`` are those of the state held afterwards; ``tokens`` what this peer contributed;
-    ``seconds`` of the phases and in all since the last commit.
+    ``seconds`` of the phases and in all since the last commit; ``caught_up`` is how we came to the state of the others
+    since the attempt before, or since we joined.
     """
 
     outer_step: int
@@ -69,6 +79,7 @@ class OuterStep:
     tokens: int
     round: RoundResult
     seconds: dict[str, float]
+    caught_up: CaughtUp = field(default_factory=CaughtUp)
 
     @property
     def committed(self) -> bool:
@@ -78,8 +89,9 @@ class OuterStep:
 class DiLoCo:
     """Makes a plain training loop a peer of a run: call ``step`` after each ``inner_optimizer.step()``.
 
-    Joining happens here: where others hold a state of the run, the model starts from it; otherwise the model's own
-    parameters are the first anchor. ``inner_optimizer`` stays the caller's and keeps its state over outer steps.
+    Joining happens here: where others hold a state of the run, the model starts from it; otherwise, at a peer that may
+    start the run, the model's own parameters are the first anchor. ``inner_optimizer`` stays the caller's and keeps its
+    state over outer steps.
 
     Raises BadInput where the others train something else (their first difference is named) or the model has nothing to
     train, PrimeError where others hold the run's state and none of them gives it.
@@ -108,43 +120,72 @@ class DiLoCo:
             "outer": asdict(self.outer),
         } | options.description
         self.state = self._first_state(options)
-        self.inner_step = 0
+        local = options.resume.local if options.resume else None
+        self.inner_step = local.inner_step if local else 0
         """Inner steps since the last outer step was committed or missed."""
-        self.tokens = options.resume.local.tokens if options.resume else 0
+        self.tokens = local.tokens if local else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
-        self._earlier_steps = 0  # inner steps behind the pseudo-gradient, from rounds that were missed
+        # Inner steps behind the pseudo-gradient, from rounds that were missed.
+        self._earlier_steps = local.earlier_steps if local else 0
         directory, self._temporary = options.directory, None
         if directory is None:
             self._temporary = TemporaryFolder()
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length)
+        self._go_on_with_the_journal()
         self._mine = PseudoGradient(self.parameters, options.explosion_factor)
+        self._mine.usual.past.extend(local.usual_sizes if local else ())
         self._update = BlockVector.empty(self.parameters.n)
         self._unfit_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
         self._joined = False
         self._usual_seconds = 0.0  # for as many inner steps as make a round
-        self._join(resumed=options.resume is not None)
+        self._join(options, self._source(directory, options))
 
     def _first_state(self, options: DiLoCoOptions) -> OuterState:
         saved = options.resume
         if saved is None:
             return OuterState.initial(self.parameters.to_numpy(), options.threads)
-        if (saved.run, saved.description) != (self.swarm.run, description_hash(self._shared).hex()):
-            what = f"of run {saved.run!r}" if saved.run != self.swarm.run else "of this run with another recipe"
-            raise BadInput(f"the folder has a checkpoint {what}; give this peer a folder of its own")
+        difference = first_difference(self._shared, saved.description)
+        if saved.run != self.swarm.run or difference is not None:
+            what = (
+                f"run {saved.run!r}" if saved.run != self.swarm.run else f"this run with another recipe: {difference}"
+            )
+            raise BadInput(f"the folder has a checkpoint of {what}; give this peer a folder of its own")
         self.parameters.write(0, saved.local.parameters)
         self.inner_optimizer.load_state_dict(saved.local.optimizer)
         torch.set_rng_state(saved.local.rng_state)
+        if saved.local.cuda_rng_state is not None and self.parameters.device.type == "cuda":
+            torch.cuda.set_rng_state(saved.local.cuda_rng_state, self.parameters.device)
         return saved.outer
 
+    def _go_on_with_the_journal(self) -> None:
+        """Make the outer steps again that were made after the checkpoint, before a sudden end."""
+        state = self.state
+        if self.journal.path_from(state.step, state.digest):
+            self.parameters.add(state.anchor, -1.0)  # what the parameters hold now is our progress alone
+            replay(state, self.journal, self.outer)
+            self.parameters.add(state.anchor, 1.0)
+
     def checkpoint(self, position: int) -> Checkpoint:
-        """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own."""
-        parameters = self.parameters.to_numpy()
-        optimizer = self.inner_optimizer.state_dict()
-        local = LocalProgress(parameters, optimizer, position, self.tokens, torch.get_rng_state())
-        return Checkpoint(self.state, local, self.swarm.run, description_hash(self._shared).hex())
+        """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own.
+
+        It is no copy: the next inner step changes it.
+        """
+        anchor, device = self.state.anchor, self.parameters.device
+        local = LocalProgress(
+            parameters=anchor if self.parameters.equal(anchor) else self.parameters.to_numpy(),
+            optimizer=self.inner_optimizer.state_dict(),
+            position=position,
+            tokens=self.tokens,
+            rng_state=torch.get_rng_state(),
+            cuda_rng_state=torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            inner_step=self.inner_step,
+            earlier_steps=self._earlier_steps,
+            usual_sizes=tuple(self._mine.usual.past),
+        )
+        return Checkpoint(self.state, local, self.swarm.run, self._shared)
 
     # ---- the loop
 
@@ -179,8 +220,9 @@ class DiLoCo:
             contributed, self.tokens = self.tokens, 0
             self._mine.contributed()
             self._apply(result)
-        self._earlier_steps = self._earlier_steps + self.inner_step if self.tokens else 0
-        self.inner_step = 0
+        if result.group is not None or not self.swarm.leaving:  # otherwise this round is made after the restart
+            self._earlier_steps = self._earlier_steps + self.inner_step if self.tokens else 0
+            self.inner_step = 0
         now = time.monotonic()
         outside = {"apply": now - applying, "total": now - self._committed_at}
         seconds = {"inner": self._inner_seconds, **result.seconds, **outside}
@@ -188,7 +230,7 @@ class DiLoCo:
             self._inner_seconds = 0.0
             self._committed_at = now
         self._begin_inner_steps(expected=self._unfit_rounds == 0)
-        return OuterStep(self.state.step, self.state.digest, contributed, result, seconds)
+        return OuterStep(self.state.step, self.state.digest, contributed, result, seconds, self._follower.account())
 
     def _try_round(self) -> RoundResult:
         try:
@@ -269,15 +311,26 @@ class DiLoCo:
 
     # ---- joining and catching up
 
-    def _join(self, resumed: bool) -> None:
+    def _source(self, directory: Path, options: DiLoCoOptions) -> Source:
+        def state() -> OuterState | None:
+            return self.state if self._joined else None
+
+        return Source(state, self.journal, self._shared, directory, options.serving)
+
+    def _join(self, options: DiLoCoOptions, source: Source) -> None:
+        resumed = options.resume is not None or self.state.step > 0  # the latter from the journal alone
+        may_start = self.swarm.founder if options.may_start is None else options.may_start
         swarm, stall = self.swarm, self.swarm.options.policy.stall_timeout
-        source = Source(lambda: self.state if self._joined else None, self.journal, self._shared)
-        swarm.call(StateServer(swarm.node, swarm.run, source, stall).serve())
+        server = StateServer(swarm.node, swarm.run, source, stall)
+        swarm.call(server.serve())
         swarm.enter(description_hash(self._shared))
         client = StateClient(swarm.node, swarm.run, stall)
         self._check_agreement(client)
-        self._follower = Follower(swarm, client, self.journal, self.outer)
-        fetched = None if resumed else self._follower.state_of_the_run(self.parameters.n)
+        standing = Standing()
+        snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)
+        means = Means(client, snapshots, standing, self.journal, source.directory)
+        self._follower = Follower(swarm, means, self.outer)
+        fetched = None if resumed else self._follower.state_of_the_run(self.state, may_start)
         if fetched is not None:
             self.state = fetched
             self.parameters.write(0, fetched.anchor)
@@ -285,6 +338,8 @@ class DiLoCo:
         self._begin_inner_steps(expected=fetched is None or fetched.step == 0)
         if resumed:
             self.catch_up()
+        self.joined_by = self._follower.done
+        """How this peer came to the state of the others when it joined."""
 
     def _check_agreement(self, client: StateClient) -> None:
         """Refuse to train something else than those who hold a state of the run."""
@@ -304,20 +359,33 @@ class DiLoCo:
     def catch_up(self, ask_everyone: bool = False) -> bool:
         """Move to the state that others hold where it is better than ours, and keep our local progress.
 
-        The updates we missed are replayed from a journal where one leads from our state to theirs; otherwise their
-        newest snapshot replaces ours. Heartbeats may be old: ``ask_everyone`` asks all peers for updates that lead on
-        from our state, whatever they announce. Returns whether we moved.
+        The updates we missed are replayed from a journal where one leads from our state to theirs; otherwise a snapshot
+        replaces ours. Heartbeats may be old: ``ask_everyone`` asks all peers for updates that lead on from our state,
+        whatever they announce. Returns whether we moved.
         """
         lineage = self.swarm.best_lineage()
         peers = self.swarm.others().keys() if ask_everyone else () if lineage is None else lineage.peers
-        entries = self._follower.missed_updates(self.state, peers)
-        snapshot = None if entries or lineage is None else self._follower.snapshot(lineage, self.parameters.n)
-        if not entries and snapshot is None:
+        before = self.state.digest
+        with self._keeping_progress() as moving:
+            self.state = self._follower.follow(self.state, peers, lineage, moving)
+        if self.state.digest == before:
             return False
-        self.parameters.add(self.state.anchor, -1.0)  # what the parameters hold now is our progress alone
-        try:
-            self.state = snapshot or self._follower.replayed(self.state, entries, lineage)
-        finally:
-            self.parameters.add(self.state.anchor, 1.0)
         self.swarm.hold(self.state.step, self.state.digest, self.state.tokens)
         return True
+
+    @contextmanager
+    def _keeping_progress(self) -> Iterator[Callable[[], None]]:
+        """Gives what is to be called before our state changes: the local progress is then on top of the new one."""
+        moving = False
+
+        def begin() -> None:
+            nonlocal moving
+            if not moving:  # what the parameters hold from now on is our progress alone
+                self.parameters.add(self.state.anchor, -1.0)
+            moving = True
+
+        try:
+            yield begin
+        finally:
+            if moving:
+                self.parameters.add(self.state.anchor, 1.0)

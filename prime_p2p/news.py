@@ -8,6 +8,7 @@ from prime_p2p.diloco import DiLoCo, OuterStep
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.reporter import Reporter
+from prime_p2p.state.follow import CaughtUp
 
 _STATES = {"voting": State.REDUCING, "uncertain": State.REDUCING}  # phases of a round that are one to a watcher
 
@@ -20,6 +21,8 @@ class News:
         self._metrics = metrics
         self._bytes_sent = 0
         self._group_size = 0
+        self._metrics_lost = False
+        self._caught_up = CaughtUp()  # in rounds that were missed
         self._missed_for = ""  # why the last round was missed, without figures; empty where it was not
 
     def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
@@ -44,6 +47,7 @@ class News:
     def missed(self, outcome: OuterStep) -> None:
         """There was no outer step for this peer."""
         self._bytes_sent += outcome.round.traffic.sent
+        self._caught_up += outcome.caught_up
         self._group_size = 0
         reason = re.sub(r"\d+", "", outcome.round.reason)
         if reason != self._missed_for:  # many rounds missed for one reason are one piece of news
@@ -57,6 +61,7 @@ class News:
         self._bytes_sent += outcome.round.traffic.sent
         self._group_size = len(group.members)
         self._missed_for = ""
+        caught_up, self._caught_up = self._caught_up + outcome.caught_up, CaughtUp()
         line = RoundMetrics(
             outer_step=outcome.outer_step,
             digest=outcome.digest.hex(),
@@ -69,6 +74,19 @@ class News:
             bytes_received=outcome.round.traffic.received,
             seconds=PhaseSeconds(**outcome.seconds),
             val_loss=val_loss,
+            replayed=caught_up.updates,
+            snapshots=caught_up.snapshots,
+            state_bytes=caught_up.bytes,
         )
-        self._metrics.append(line)
+        self._write(line)
         self.reporter.outer_step(line)
+
+    def _write(self, line: RoundMetrics) -> None:
+        try:
+            self._metrics.append(line)
+        except OSError as error:  # a full disk is no reason to stop training
+            if not self._metrics_lost:
+                self.reporter.log(f"the metrics cannot be written: {error}; training on")
+            self._metrics_lost = True
+        else:
+            self._metrics_lost = False

@@ -18,8 +18,10 @@ from prime_p2p.lifetime import StopSignals
 from prime_p2p.news import News
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.recipe import Recipe
-from prime_p2p.state.checkpoint import Checkpoints
+from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.follow import Diverged
+from prime_p2p.state.saver import Saver
+from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
@@ -54,6 +56,7 @@ class Peer:
             raise BadInput(f"the model of the recipe does not fit into the memory of {device}: {reason}") from None
         self.optimizer = optimizers.build(recipe.inner, self.model)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
+        self.saver = Saver(self.checkpoints, news.reporter.log)
         self.batches = 0  # drawn so far: the position in the data
         self.losses: list[float] = []  # of the inner steps since the last commit
         swarm.on_phase = news.phase
@@ -61,11 +64,14 @@ class Peer:
 
     def _join(self, directory: Path) -> DiLoCo:
         saved = self.checkpoints.load_newest()
+        saved_at = saved.outer.step if saved else 0
         options = DiLoCoOptions(
             directory / "journal",
             description=self.recipe.shared(),
             resume=saved,
             explosion_factor=self.recipe.round.explosion_factor,
+            serving=ServingLimits(self.recipe.serving.rate, self.recipe.serving.at_once),
+            may_start=self.recipe.run.start == "anyone",
         )
         outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
         try:
@@ -73,18 +79,23 @@ class Peer:
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
-            self.batches = saved.local.inner_step
-            self.news.reporter.note(f"resumed from {directory}, at outer step {saved.outer.step} when it was saved")
-        self.news.reporter.note(f"in the run at outer step {diloco.state.step}")
+            missed = max(0, diloco.state.step - saved_at) * self.recipe.round.inner_steps
+            self.batches = saved.local.position + missed  # those of outer steps that were made since are not new
+            self.news.reporter.note(f"resumed from {directory}, at outer step {saved_at} when it was saved")
+        self.news.reporter.note(f"in the run at outer step {diloco.state.step}; fetched {diloco.joined_by}")
         others = self.recipe.round.start_with - 1
-        if diloco.state.step == 0 and not self.swarm.wait_for_peers(others, START_TOGETHER):
-            self.news.reporter.log(f"not even {others} other peers after {START_TOGETHER:.0f} s; starting all the same")
+        # A run that was stopped as a whole is to go on from the newest state that anybody kept.
+        patience = min(self.recipe.round.patience, START_TOGETHER) if diloco.state.step else START_TOGETHER
+        if (saved or not diloco.state.step) and not self.swarm.wait_for_peers(others, patience):
+            self.news.reporter.log(f"not even {others} other peers after {patience:.0f} s; starting all the same")
         return diloco
 
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
         goal = self.recipe.run.outer_steps or math.inf
         try:
+            if self.diloco.inner_step >= self.diloco.inner_steps:  # the round that a signal came into
+                self.after_outer_step(self.diloco.outer_step())
             while signals.first is None and self.diloco.state.step < goal:
                 self.inner_step()
                 outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
@@ -93,11 +104,12 @@ class Peer:
         except Leaving:
             self.news.reporter.log("told to stop in the middle of a transfer")
         except Diverged:
+            self.saver.finish()
             raise  # this state is of no use to anybody
         except PrimeError:
-            self.save()
+            self.saver.save_if_possible(self.diloco.checkpoint(self.batches))
             raise
-        self.save()
+        self.saver.save(self.diloco.checkpoint(self.batches))
         self.news.reporter.note(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
         if signals.first is None:
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
@@ -121,14 +133,16 @@ class Peer:
 
     def after_outer_step(self, outcome: OuterStep) -> None:
         """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""
+        self.saver.poll()
         if not outcome.committed:
             self.news.missed(outcome)
             return
         with self.diloco.outside_inner_steps():
-            self.news.outer_step(outcome, sum(self.losses) / len(self.losses), self._evaluate(outcome))
+            loss = sum(self.losses) / len(self.losses) if self.losses else math.nan  # none since a restart
+            self.news.outer_step(outcome, loss, self._evaluate(outcome))
             every = self.recipe.checkpoint.every
             if every and outcome.outer_step % every == 0:
-                self._save_on_the_way()
+                self.saver.begin(self.diloco.checkpoint(self.batches))
         self.losses.clear()
 
     def _evaluate(self, outcome: OuterStep) -> float | None:
@@ -138,13 +152,3 @@ class Peer:
         if not every or outcome.outer_step % every or not our_turn:
             return None
         return validation_loss(self.model, self.validation.to(self.device))
-
-    def _save_on_the_way(self) -> None:
-        try:
-            self.save()
-        except OSError as error:  # a full disk, say: the older checkpoint is whole, and training goes on
-            self.news.reporter.log(f"no checkpoint at outer step {self.diloco.state.step}: {error}")
-
-    def save(self) -> None:
-        """Write a checkpoint: everything this peer needs to go on from here."""
-        self.checkpoints.save(self.diloco.checkpoint(self.batches))

@@ -35,11 +35,16 @@ class _Section(BaseModel):
 
 
 class RunRecipe(_Section):
-    """[run]: which run this is. `outer_steps` is where a peer stops by itself, 0 for never."""
+    """[run]: which run this is. `outer_steps` is where a peer stops by itself, 0 for never.
+
+    `start` says who begins the run where nobody holds a state of it: "anyone", or "nobody": peers then wait for one
+    that holds it.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     seed: int = Field(default=0, ge=0, lt=2**63)
     outer_steps: NotNegative = 0
+    start: Literal["anyone", "nobody"] = "nobody"
 
 
 class ModelRecipe(_Section):
@@ -144,6 +149,16 @@ class CheckpointRecipe(_Section):
     keep: Positive = 2
 
 
+class ServingRecipe(_Section):
+    """[serving]: what others may take of this peer's network to fetch its state.
+
+    `rate` is in MB/s (0 for as fast as it can be), `at_once` the number of peers that fetch a snapshot at a time.
+    """
+
+    rate: float = Field(default=0.0, ge=0)
+    at_once: int = Field(default=8, ge=1, le=256)
+
+
 class Recipe(_Section):
     """A whole recipe. Frozen; read it with `Recipe.load`."""
 
@@ -155,6 +170,7 @@ class Recipe(_Section):
     round: RoundRecipe
     eval: EvalRecipe = EvalRecipe()
     checkpoint: CheckpointRecipe = CheckpointRecipe()
+    serving: ServingRecipe = ServingRecipe()
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
@@ -176,12 +192,25 @@ class Recipe(_Section):
         except ValidationError as error:
             raise BadInput(_first_mistake(error, str(path), overridden)) from None
 
+    @classmethod
+    def from_shared(cls, shared: Mapping[str, Any]) -> "Recipe":
+        """The recipe that ``shared`` was the answer of, with what peers need not agree on as if nobody had set it.
+
+        Raises:
+            BadInput: it is not the answer of a recipe.
+        """
+        try:
+            return cls.model_validate(shared)
+        except ValidationError as error:
+            raise BadInput(_first_mistake(error, "the description of the run", set())) from None
+
     def shared(self) -> dict[str, dict[str, Any]]:
         """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""
         local: Any = {
             "checkpoint": True,
             "eval": True,
-            "run": {"outer_steps"},
+            "serving": True,
+            "run": {"outer_steps", "start"},
             "round": {"start_with", "explosion_factor"},
         }
         return self.model_dump(mode="json", exclude=local)

@@ -135,11 +135,11 @@ class _Plan:
 
 
 def _overrides(options: SwarmOptions) -> tuple[str, ...]:
-    """The user's, after one of our own: the peers of a local swarm start together."""
+    """The user's, after our own: the peers of a local swarm start its run, and together."""
     if options.peers < 1:
         raise BadInput(f"a swarm of {options.peers} peers has nobody to train; --peers must be at least 1")
     together = min(options.peers, Recipe.load(options.recipe, options.overrides).round.max_group)
-    return (f"round.start_with={together}", *options.overrides)
+    return (f"round.start_with={together}", "run.start=anyone", *options.overrides)
 
 
 def _new_directory(asked: Path | None, name: str) -> Path:

@@ -29,6 +29,9 @@ class PhaseSeconds:
 PHASES = tuple(field.name for field in fields(PhaseSeconds) if field.name != "total")
 
 
+_FETCHED = ("replayed", "snapshots", "state_bytes")
+
+
 @dataclass(frozen=True)
 class RoundMetrics:
     """What one peer measured in one outer step.
@@ -45,6 +48,9 @@ class RoundMetrics:
         bytes_received: The same, received.
         seconds: Where the time went.
         val_loss: Validation loss of the new anchor; None when it was not evaluated.
+        replayed: Updates that this peer had missed and replayed since its outer step before (or since it joined).
+        snapshots: Snapshots that it fetched, in the same time.
+        state_bytes: Bytes that it received for both.
     """
 
     outer_step: int
@@ -58,6 +64,9 @@ class RoundMetrics:
     bytes_received: int
     seconds: PhaseSeconds
     val_loss: float | None = None
+    replayed: int = 0
+    snapshots: int = 0
+    state_bytes: int = 0
 
     @property
     def compute_share(self) -> float:
@@ -65,13 +74,16 @@ class RoundMetrics:
         return min(1.0, self.seconds.inner / self.seconds.total) if self.seconds.total > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values; ``val_loss`` only where there is one."""
+        """The fields as plain JSON values; ``val_loss`` and what tells of state fetched only where there is some."""
         record = asdict(self)
         record["group"], record["weights"] = list(self.group), list(self.weights)
         record["train_loss"] = finite(self.train_loss)
         record["val_loss"] = finite(self.val_loss)
         if record["val_loss"] is None:
             del record["val_loss"]
+        for name in _FETCHED:
+            if not record[name]:
+                del record[name]
         record["compute_share"] = round(self.compute_share, 6)
         return record
 
@@ -95,6 +107,7 @@ class RoundMetrics:
             bytes_received=int(record["bytes_received"]),
             seconds=PhaseSeconds(**{name: float(value) for name, value in record["seconds"].items()}),
             val_loss=None if val_loss is None else float(val_loss),
+            **{name: int(record.get(name, 0)) for name in _FETCHED},
         )
 
 

@@ -147,6 +147,21 @@ class Journal:
         return self._directory / f"{step_before:012d}.update"
 
 
+def update_files(directory: Path) -> list[Path]:
+    """The files of a journal, oldest update first. Nothing is changed, as opening a ``Journal`` does."""
+    return sorted(directory.glob("*.update"))
+
+
+def read_update(path: Path) -> tuple[JournalEntry, BlockVector]:
+    """The update (read-only) in one file of a journal. Raises OSError, and ValueError where it is damaged."""
+    with open(path, "rb") as file:
+        entry, update_digest = _read_head(file)
+        update = BlockVector.over(entry.n, file.read())
+    if update.digest() != update_digest:
+        raise ValueError("its bytes are not those that were written")
+    return entry, update
+
+
 def _head(entry: JournalEntry, update: BlockVector) -> bytes:
     fields = _FIELDS.pack(
         _MAGIC,

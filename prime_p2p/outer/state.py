@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class OuterState:
             self.tokens += tokens
             self._name()
             return self.digest
+
+    def put_back(self, step: int, tokens: int, fill: Callable[[Float32, Float32], None]) -> None:
+        """Become an earlier state, whose anchor and momentum ``fill`` writes into the arrays. Takes the lock."""
+        with self.lock:
+            fill(self.anchor, self.momentum)
+            self.step = step
+            self.tokens = tokens
+            self._name()
 
     def _name(self) -> None:
         self.pieces: list[bytes] = pieces(self.anchor, self.momentum, self._threads)

@@ -5,102 +5,238 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
+from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import PrimeError
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
-from prime_p2p.state.transfer import StateClient, TransferError
-from prime_p2p.swarm.swarm import Lineage, Swarm
+from prime_p2p.state.client import Lacking, StateClient
+from prime_p2p.state.messages import TransferError
+from prime_p2p.state.snapshots import Snapshots
+from prime_p2p.state.standing import Standing
+from prime_p2p.state.undo import Undo
+from prime_p2p.swarm.swarm import Leaving, Lineage, Swarm
 
 logger = logging.getLogger(__name__)
 
-JOIN_DEADLINE = 60.0  # seconds a joining peer tries to get the run's state from those who have it
+JOIN_DEADLINE = 60.0  # seconds without a piece that a joining peer tries to get the run's state from those who have it
+
+
+REMINDER = 20.0  # seconds after which a peer says again that it waits for somebody with a state
 
 
 class Diverged(PrimeError):
     """An update did not lead to the state it was said to lead to."""
 
 
+@dataclass(frozen=True)
+class CaughtUp:
+    """How a peer got from one state to another: updates replayed, snapshots fetched, bytes received for all that."""
+
+    updates: int = 0
+    snapshots: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: CaughtUp) -> CaughtUp:
+        return CaughtUp(self.updates + other.updates, self.snapshots + other.snapshots, self.bytes + other.bytes)
+
+    def __str__(self) -> str:
+        ways = [f"{self.snapshots} snapshot"] if self.snapshots else []
+        ways += [f"{self.updates} missed updates"] if self.updates else []
+        return f"{' and '.join(ways) or 'nothing'}, {self.bytes / 1e6:.1f} MB"
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a follower works with: ``directory`` is for files that do not outlive this process."""
+
+    client: StateClient
+    snapshots: Snapshots
+    standing: Standing
+    journal: Journal
+    directory: Path
+
+
 class Follower:
-    """Fetches what leads a peer's outer state to that of the others, from whoever gives it."""
+    """Leads a peer's outer state to that of the others, with what any of them gives."""
 
-    def __init__(self, swarm: Swarm, client: StateClient, journal: Journal, outer: OuterOptimizer) -> None:
+    def __init__(self, swarm: Swarm, means: Means, outer: OuterOptimizer) -> None:
         self._swarm = swarm
-        self._client = client
-        self._journal = journal
+        self._client = means.client
+        self._snapshots = means.snapshots
+        self._standing = means.standing
+        self._journal = means.journal
+        self._directory = means.directory
         self._outer = outer
+        self._updates = self._fetched = self._bytes = 0
 
-    def state_of_the_run(self, n: int) -> OuterState | None:
-        """The state of n parameters that others hold, for a peer that has none; None where nobody holds any.
+    @property
+    def done(self) -> CaughtUp:
+        """What was done since ``account`` was asked last."""
+        if not self._updates and not self._fetched:
+            return CaughtUp()
+        return CaughtUp(self._updates, self._fetched, self._client.bytes_received - self._bytes)
 
-        Raises PrimeError where peers hold one and none of them gives it within a minute.
+    def account(self) -> CaughtUp:
+        """The same, and begin anew."""
+        done = self.done
+        self._updates = self._fetched = 0
+        self._bytes = self._client.bytes_received
+        return done
+
+    def state_of_the_run(self, initial: OuterState, may_start: bool = True) -> OuterState | None:
+        """The state that others hold, for a peer that has its ``initial`` one; None where nobody does: we may start.
+
+        It is as new as that of the others was when we began; without any, a peer that may not start the run waits for
+        one. Raises PrimeError where peers hold a state and for a minute none of them gives any of it.
         """
-        deadline = time.monotonic() + JOIN_DEADLINE
-        lineage = self._swarm.best_lineage()
+        lineage = self._swarm.best_lineage() if may_start else self._lineage_to_come()
+        deadline, pieces = time.monotonic() + JOIN_DEADLINE, 0
         while lineage is not None:
-            state = self.snapshot(lineage, n)
+            if lineage.digest == initial.digest:
+                return initial
+            state = self._snapshot(lineage, len(initial.anchor))
             if state is not None:
-                return state
+                self._replay(state, lineage.peers, lineage)
+                if state.tokens >= lineage.tokens:
+                    return state
+            if self._snapshots.pieces > pieces:
+                deadline, pieces = time.monotonic() + JOIN_DEADLINE, self._snapshots.pieces
             if time.monotonic() > deadline:
                 holders = ", ".join(lineage.peers)
                 raise PrimeError(f"no peer gave us the state of run {self._swarm.run!r}; it is held by {holders}")
             lineage = self._swarm.best_lineage(refresh=True)
+            if lineage is None and not may_start:
+                lineage = self._lineage_to_come()
         return None
 
-    def missed_updates(self, state: OuterState, peers: Iterable[str]) -> list[JournalEntry]:
-        """Fetch into the journal the updates that lead on from ``state``; [] where none of ``peers`` has any."""
-        for peer in _shuffled(peers):
-            try:
-                entries = self._swarm.transfer(self._client.updates(peer, state, self._journal))
-            except (StreamError, FrameError, TransferError) as error:
-                logger.info("no missed updates: %s", error)
+    def _lineage_to_come(self) -> Lineage:
+        """The state that others hold, which we wait for as long as it takes: ours would be that of another run."""
+        while (lineage := self._swarm.best_lineage()) is None:
+            if self._swarm.wait_for_peers(1, REMINDER):
                 continue
-            if entries:
-                return entries
-        return []
+            logger.warning("nobody holds a state of run %r, and this peer may not start it: waiting", self._swarm.run)
+            if self._swarm.leaving:
+                raise Leaving("this peer is leaving")
+        return lineage
 
-    def replayed(self, state: OuterState, entries: Sequence[JournalEntry], lineage: Lineage | None) -> OuterState:
-        """``state`` after the outer steps that others made without us, made again; it is changed in place.
+    def follow(
+        self, state: OuterState, peers: Collection[str], lineage: Lineage | None, moving: Callable[[], None]
+    ) -> OuterState:
+        """The state that the others have gone on to: ``state``, changed in place, or another one.
 
-        Where an update does not lead where it was said to, somebody gave us a wrong one and our state is of no more
-        use: then a snapshot of ``lineage`` takes its place. Raises Diverged where nobody gives one.
+        The updates that were missed are replayed where a journal of ``peers`` leads on; where none does, a snapshot of
+        ``lineage``, a better one than ours, takes the place of our state. ``moving`` is called before any of that
+        changes it. Raises Diverged where that left us with a state of no use.
         """
-        for entry in entries:
-            try:
-                _, update = self._journal.read(entry.step_before)
-            except (KeyError, OSError) as error:  # damaged, or gone: what we have is whole, if not the newest
-                logger.warning("the update of outer step %d cannot be read: %s", entry.step_before + 1, error)
-                return (None if lineage is None else self.snapshot(lineage, len(state.anchor))) or state
-            if state.apply(update, entry.tokens, self._outer) != entry.digest_after:
-                wrong = f"the update of outer step {state.step} did not lead where it was said to"
-                logger.warning("%s; taking a snapshot", wrong)
-                snapshot = None if lineage is None else self.snapshot(lineage, len(state.anchor))
-                if snapshot is None:
-                    raise Diverged(f"{wrong}, and nobody gives a snapshot; start this peer again in an empty folder")
+        if self._replay(state, peers, lineage, moving) or lineage is None:
+            return state
+        snapshot = self._snapshot(lineage, len(state.anchor))
+        if snapshot is not None:
+            self._replay(snapshot, lineage.peers, lineage)
+            if snapshot.tokens >= lineage.tokens:
+                moving()
                 return snapshot
-            logger.info("replayed the update of outer step %d", state.step)
         return state
 
-    def snapshot(self, lineage: Lineage, n: int) -> OuterState | None:
-        """The newest state of n parameters of one who holds this lineage; None where nobody gives it."""
-        for peer in _shuffled(lineage.peers):
-            try:
-                state = self._swarm.transfer(self._client.snapshot(peer, n))
-            except (StreamError, FrameError, TransferError) as error:
-                logger.info("no snapshot: %s", error)
+    def _replay(
+        self,
+        state: OuterState,
+        peers: Iterable[str],
+        lineage: Lineage | None,
+        moving: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Make the outer steps again that others made without us; returns how many. ``state`` is changed in place.
+
+        Every update is checked by the state it leads to, before the next one is asked for and before others can have
+        it from our journal. After a wrong one we are where we began, and go on with what another peer gives.
+        """
+        undo: Undo | None = None
+        made = 0
+        asking = [peer for peer in peers if self._standing.good(peer)]
+        random.shuffle(asking)
+        while asking and made < self._journal.length:
+            peer = asking[-1]
+            found = self._next_update(peer, state)
+            if found is None:
+                asking.pop()
                 continue
-            if state.tokens >= lineage.tokens:
-                logger.info("took the state of outer step %d from %s", state.step, peer)
-                return state
-        return None
+            entry, update = found
+            if made == 0 and undo is None:
+                moving()
+                undo = self._undo(state)
+            if self._leads_where_it_should(
+                state, entry, update, lineage if lineage and peer in lineage.peers else None
+            ):
+                made += 1
+                continue
+            self._standing.fail(peer, f"its update of outer step {state.step} was a wrong one")
+            asking.pop()
+            made = 0
+            self._go_back(undo, state)
+        self._updates += made
+        if made:
+            logger.info("replayed %d updates, up to outer step %d", made, state.step)
+        return made
 
+    def _next_update(self, peer: str, state: OuterState) -> tuple[JournalEntry, BlockVector] | None:
+        try:
+            asking = self._client.update(peer, state.step, state.digest, len(state.anchor))
+            entry, update, ahead = self._swarm.transfer(asking)
+        except Lacking:
+            return None
+        except (StreamError, FrameError, TransferError) as error:
+            self._standing.fail(peer, error)
+            return None
+        return (entry, update) if ahead <= self._journal.length else None  # else a snapshot it is
 
-def _shuffled(peers: Iterable[str]) -> list[str]:
-    """In another order each time, so that many who ask spread over those who give."""
-    listed = list(peers)
-    random.shuffle(listed)
-    return listed
+    def _leads_where_it_should(
+        self, state: OuterState, entry: JournalEntry, update: BlockVector, lineage: Lineage | None
+    ) -> bool:
+        """Apply an update and keep it, if it is right. A holder of the lineage leads us to nothing but that."""
+        after = state.apply(update, entry.tokens, self._outer)
+        if after != entry.digest_after or (lineage and state.step == lineage.step and after != lineage.digest):
+            return False
+        try:
+            self._journal.append(entry, update)
+        except OSError as error:  # others have it too
+            logger.warning("the update of outer step %d is not in the journal: %s", state.step, error)
+        return True
+
+    def _undo(self, state: OuterState) -> Undo | None:
+        try:
+            return Undo(state, self._directory)
+        except OSError as error:
+            logger.warning("no copy of the state while it is led on: %s", error)
+            return None
+
+    def _go_back(self, undo: Undo | None, state: OuterState) -> None:
+        wrong = f"the update of outer step {state.step} did not lead where it was said to"
+        try:
+            if undo is None:
+                raise OSError("there was no room for a copy of the state before it")
+            undo.go_back()
+        except OSError as error:
+            raise Diverged(f"{wrong}, and {error}; start this peer again in an empty folder") from None
+
+    def _snapshot(self, lineage: Lineage, n: int) -> OuterState | None:
+        """A state of n parameters on the way to ``lineage``, near enough for a journal to lead on; None without one."""
+        began = time.monotonic()
+        try:
+            reach = max(1, self._journal.length // 2)
+            state = self._swarm.transfer(self._snapshots.fetch(lineage.digest, n, reach))
+        except (StreamError, FrameError, TransferError) as error:
+            logger.info("no snapshot: %s", error)
+            return None
+        except OSError as error:
+            logger.warning("no snapshot: %s", error)
+            return None
+        self._fetched += 1
+        logger.info("took the state of outer step %d within %.1f s", state.step, time.monotonic() - began)
+        return state

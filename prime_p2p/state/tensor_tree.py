@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 
-def flatten(tree: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+def flatten(
+    tree: Any, take: Callable[[str, torch.Tensor], torch.Tensor] | None = None
+) -> tuple[Any, dict[str, torch.Tensor]]:
     """What ``json.dumps`` takes, and the tensors it refers to: contiguous, on the CPU, no two with shared memory.
 
-    Lists stand for themselves; other containers and tensors become an object with one key that says what they are.
+    ``take`` may make such a tensor of one in the tree and its name; without it, a tensor that is so already is not
+    copied. Lists stand for themselves; other containers and tensors become an object with one key that says what it is.
     Keys of dicts need not be strings. Raises TypeError for what is no dict, list, tuple, tensor, str, number, bool or
     None.
     """
-    flat = _Flat()
+    flat = _Flat(take)
     return flat.encode(tree), flat.tensors
 
 
@@ -36,7 +39,8 @@ def unflatten(encoded: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 
 class _Flat:
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[[str, torch.Tensor], torch.Tensor] | None) -> None:
+        self._take = take or self._plain
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[int, str] = {}  # of tensors by id, so that one that occurs twice is written once
         self._storages: set[int] = set()
@@ -58,11 +62,11 @@ class _Flat:
         name = self._names.get(id(tensor))
         if name is None:
             name = self._names[id(tensor)] = str(len(self.tensors))
-            self.tensors[name] = self._plain(tensor)
+            self.tensors[name] = self._take(name, tensor.detach())
         return name
 
-    def _plain(self, tensor: torch.Tensor) -> torch.Tensor:
-        plain = tensor.detach().cpu().contiguous()
+    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        plain = tensor.cpu().contiguous()
         storage = plain.untyped_storage()
         if storage.nbytes() != plain.nbytes or storage.data_ptr() in self._storages:
             return plain.clone()  # safetensors refuses tensors that share memory

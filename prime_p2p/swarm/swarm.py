@@ -95,6 +95,8 @@ class Swarm:
             self._remove_temporary()
             raise
         self.peer_id = self.node.peer_id
+        self.founder = all(address.endswith(f"/{self.peer_id}") for address in bootstrap)
+        """Whether this peer joined nobody: the network is its own, and so is whatever begins there."""
         self.addresses = self.call(self.node.addresses())
         """Multiaddresses that others can give as a bootstrap address."""
 
@@ -174,6 +176,11 @@ class Swarm:
         if refresh:
             await self._membership.refresh()
         return self._membership.others
+
+    def fellows(self) -> list[str]:
+        """To be called in the network thread: the others that train the same, also those that have no state yet."""
+        others = self._membership.others.items()
+        return [peer for peer, beat in others if beat.description == self._description]
 
     def best_lineage(self, refresh: bool = False) -> Lineage | None:
         """The state that the run should go on from, where others hold a better one than we do.

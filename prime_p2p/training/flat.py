@@ -37,6 +37,11 @@ class FlatParameters:
         self.n = self._starts.pop()
 
     @property
+    def device(self) -> torch.device:
+        """Where the first parameter is."""
+        return self._parameters[0].device
+
+    @property
     def layout(self) -> str:
         """A hash of names and shapes: equal where two models have the same flat vector."""
         shapes = [(name, list(parameter.shape)) for name, parameter in zip(self._names, self._parameters, strict=True)]
@@ -73,6 +78,16 @@ class FlatParameters:
             else:
                 part -= values[start : start + len(part)]
             self.write(start, part)
+
+    def equal(self, values: Float32) -> bool:
+        """Whether the whole vector has the bytes of ``values`` (shape [n])."""
+        scratch = np.empty(min(SLICE, self.n), np.float32)
+        for start in range(0, self.n, SLICE):
+            part = scratch[: min(SLICE, self.n - start)]
+            self.read(start, part)
+            if not np.array_equal(part.view(np.uint32), values[start : start + len(part)].view(np.uint32)):
+                return False
+        return True
 
     def to_numpy(self) -> Float32:
         """A copy of the whole vector, shape [n]."""

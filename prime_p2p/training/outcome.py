@@ -8,7 +8,7 @@ from transformers.utils import logging
 from prime_p2p.allreduce.codec import Float32
 from prime_p2p.errors import BadInput
 from prime_p2p.recipe import Recipe
-from prime_p2p.state.checkpoint import Checkpoints
+from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.training import model as models
 from prime_p2p.training.data import Corpus, validation_sequences
 from prime_p2p.training.evaluation import validation_loss

@@ -33,18 +33,18 @@ class UsualSize:
     """
 
     def __init__(self) -> None:
-        self._past: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
+        self.past: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
 
     def remember(self, size: float, inner_steps: int) -> None:
         """A pseudo-gradient of this size went into an outer step. One of nothing tells nothing."""
         if 0 < size < math.inf:
-            self._past.append((size, inner_steps))
+            self.past.append((size, inner_steps))
 
     def growth(self, size: float, inner_steps: int) -> float:
         """How many times as large as usual a pseudo-gradient is; 0 as long as too few are known."""
-        if len(self._past) < ENOUGH:
+        if len(self.past) < ENOUGH:
             return 0.0
-        return size / median(past * max(1.0, inner_steps / behind) for past, behind in self._past)
+        return size / median(past * max(1.0, inner_steps / behind) for past, behind in self.past)
 
 
 class PseudoGradient:
@@ -55,7 +55,7 @@ class PseudoGradient:
         self.blocks = BlockVector.empty(parameters.n)
         self._parameters = parameters
         self._factor = explosion_factor
-        self._usual = UsualSize()
+        self.usual = UsualSize()
         self._size, self._inner_steps = 0.0, 1
 
     def take(self, anchor: Float32, inner_steps: int) -> None:
@@ -68,7 +68,7 @@ class PseudoGradient:
         except NonFinite as error:
             raise UnfitPseudoGradient(f"that of {self._parameters.name_of(error.index)} is not finite") from None
         self._inner_steps = max(1, inner_steps)
-        growth = self._usual.growth(self._size, self._inner_steps)
+        growth = self.usual.growth(self._size, self._inner_steps)
         if self._factor and growth > self._factor:
             name, share = self._largest_share(anchor)
             limit = f"explosion_factor is {self._factor:g}"
@@ -76,7 +76,7 @@ class PseudoGradient:
 
     def contributed(self) -> None:
         """What was taken last went into an outer step."""
-        self._usual.remember(self._size, self._inner_steps)
+        self.usual.remember(self._size, self._inner_steps)
 
     def _quantise(self, anchor: Float32) -> float:
         """Fill the blocks; returns the sum of squares, found while each chunk is in the cache."""

@@ -8,7 +8,7 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import torch
 from blake3 import blake3
+from safetensors import safe_open
 
 from prime_p2p.allreduce.codec import BlockVector, quantise
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
-from prime_p2p.state.checkpoint import Checkpoint, Checkpoints, LocalProgress
+from prime_p2p.state.checkpoint import VERSION, Checkpoint, LocalProgress, NewerVersion
+from prime_p2p.state.checkpoints import Checkpoints
 
 FILES = ["outer.safetensors", "local.safetensors", "checkpoint.json"]
 
@@ -57,7 +59,14 @@ class Training:
 
     def checkpoint(self) -> Checkpoint:
         local = LocalProgress(
-            flat(self.model), self.optimizer.state_dict(), self.inner_step, self.tokens, torch.get_rng_state()
+            flat(self.model),
+            self.optimizer.state_dict(),
+            self.inner_step,
+            self.tokens,
+            torch.get_rng_state(),
+            inner_step=3,
+            earlier_steps=7,
+            usual_sizes=((0.1, 3), (1e-9, 10)),
         )
         return Checkpoint(self.outer, local)
 
@@ -66,7 +75,7 @@ class Training:
         torch.nn.utils.vector_to_parameters(torch.from_numpy(local.parameters), self.model.parameters())
         self.optimizer.load_state_dict(local.optimizer)
         torch.set_rng_state(local.rng_state)
-        self.outer, self.inner_step, self.tokens = checkpoint.outer, local.inner_step, local.tokens
+        self.outer, self.inner_step, self.tokens = checkpoint.outer, local.position, local.tokens
 
 
 def flat(model: torch.nn.Module) -> Any:
@@ -142,7 +151,10 @@ def test_every_field_comes_back_bit_by_bit(tmp_path: Path) -> None:
     assert after.outer.anchor.tobytes() == after.anchor.tobytes() == before.outer.anchor.tobytes()
     assert after.outer.momentum.tobytes() == before.outer.momentum.tobytes()
     assert after.local.parameters.tobytes() == before.local.parameters.tobytes()
-    assert (after.local.inner_step, after.local.tokens) == (4, 24) == (before.local.inner_step, before.local.tokens)
+    assert (after.local.position, after.local.tokens) == (4, 24) == (before.local.position, before.local.tokens)
+    assert (after.local.inner_step, after.local.earlier_steps) == (3, 7)
+    assert after.local.usual_sizes == before.local.usual_sizes
+    assert after.local.cuda_rng_state is None
     assert torch.equal(after.local.rng_state, before.local.rng_state)
     assert after.local.optimizer["param_groups"] == before.local.optimizer["param_groups"]
     assert after.local.optimizer["state"].keys() == before.local.optimizer["state"].keys()
@@ -215,7 +227,7 @@ def test_a_missing_or_torn_file_makes_the_older_one_be_taken(
     "change",
     [
         lambda content: content["numbers"].update(tokens=content["numbers"]["tokens"] + 1),
-        lambda content: content["numbers"].update(inner_step=5),
+        lambda content: content["numbers"].update(position=5),
         lambda content: content["numbers"].update(step="1"),
         lambda content: content["numbers"].pop("digest"),
         lambda content: content.pop("blake3"),
@@ -230,14 +242,36 @@ def test_numbers_that_were_changed_are_not_used(tmp_path: Path, change: Callable
     assert newest_step(tmp_path) is None
 
 
-def test_a_checkpoint_of_another_version_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (folder,) = saved(tmp_path, range(1, 2))
+def of_version(folder: Path, version: int) -> None:
     path = folder / "checkpoint.json"
-    numbers = json.loads(path.read_text())["numbers"] | {"version": 2}
+    numbers = json.loads(path.read_text())["numbers"] | {"version": version}
     checksum = blake3(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({"blake3": checksum, "numbers": numbers}))
+
+
+def test_a_checkpoint_of_an_older_version_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    of_version(saved(tmp_path, range(1, 2))[0], VERSION - 1)
     assert newest_step(tmp_path) is None
-    assert "version 2" in caplog.text
+    assert f"version {VERSION - 1}" in caplog.text
+
+
+def test_one_of_a_newer_version_is_refused_with_what_to_do_for_it_must_not_be_replaced(tmp_path: Path) -> None:
+    folder = saved(tmp_path, range(1, 3))[1]
+    of_version(folder, VERSION + 1)
+    with pytest.raises(NewerVersion, match=f"{folder} is of version {VERSION + 1}.* than {VERSION}; install the newer"):
+        newest_step(tmp_path)
+
+
+def test_parameters_that_are_the_anchor_are_written_once_and_come_back_apart(tmp_path: Path) -> None:
+    checkpoint = trained(inner_steps=0).checkpoint()
+    checkpoint = replace(checkpoint, local=replace(checkpoint.local, parameters=checkpoint.outer.anchor))
+    folder = Checkpoints(tmp_path).save(checkpoint)
+    with safe_open(folder / "local.safetensors", "np") as file:
+        assert "parameters" not in file.keys()  # noqa: SIM118 -- it is no dict
+    loaded = Checkpoints(tmp_path).load_newest()
+    assert loaded is not None
+    loaded.outer.anchor += 1
+    assert loaded.local.parameters.tobytes() == checkpoint.outer.anchor.tobytes()
 
 
 def test_none_is_given_when_all_are_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

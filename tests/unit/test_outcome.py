@@ -9,7 +9,8 @@ from transformers.models.llama.modeling_llama import LlamaForCausalLM
 from prime_p2p.errors import BadInput
 from prime_p2p.outer.state import OuterState
 from prime_p2p.recipe import Recipe
-from prime_p2p.state.checkpoint import Checkpoint, Checkpoints, LocalProgress
+from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
+from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.training import model as models
 from prime_p2p.training.data import Corpus, validation_sequences
 from prime_p2p.training.evaluation import validation_loss
@@ -56,7 +57,7 @@ def trained(recipe: Recipe) -> LlamaForCausalLM:
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:
     anchor = FlatParameters(model).to_numpy()
-    local = LocalProgress(anchor.copy(), {}, inner_step=4, tokens=0, rng_state=torch.get_rng_state())
+    local = LocalProgress(anchor.copy(), {}, position=4, tokens=0, rng_state=torch.get_rng_state())
     Checkpoints(folder).save(Checkpoint(OuterState.initial(anchor), local))
 
 

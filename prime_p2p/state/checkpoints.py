@@ -1,0 +1,118 @@
+"""The newest checkpoints of a peer on its disk, in whatever state the last crash left them.
+
+One folder a checkpoint, ``000017-step-42``: the seventeenth that was saved, at outer step 42. The newest is the one
+saved last: a peer that moves to another lineage may go back to an earlier outer step. Training goes on
+while one is written, see ``saver.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from pathlib import Path
+
+from prime_p2p.errors import BadInput
+from prime_p2p.state import checkpoint as files
+from prime_p2p.state.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d{6,})-step-\d+")
+
+
+class Checkpoints:
+    """The newest ``keep`` checkpoints in ``directory``, which belongs to one peer process at a time."""
+
+    def __init__(self, directory: Path, keep: int = 2, threads: int = 1) -> None:
+        """``threads`` is how many the hashing of a loaded state, and its later outer steps, may use."""
+        self.directory = directory
+        self._keep = keep
+        self._threads = threads
+        self._damaged: set[Path] = set()
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint as ``write`` does, holding the outer state's lock meanwhile."""
+        with checkpoint.outer.lock:
+            return self.write(files.content_of(checkpoint))
+
+    def write(self, content: files.Content) -> Path:
+        """Write a checkpoint, on the disk when this returns, and remove what is too old then; returns its folder.
+
+        A crash at any moment leaves the older checkpoints whole. Raises OSError, with nothing changed, where it cannot
+        be written.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for left_over in self.directory.glob("*.partial"):
+            shutil.rmtree(left_over)
+        older = self.folders()
+        number = _number(older[-1]) + 1 if older else 1
+        folder = self.directory / f"{number:06d}-step-{content.numbers.step}"
+        partial = folder.with_suffix(".partial")
+        try:
+            partial.mkdir()
+            files.write(partial, content)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        partial.rename(folder)
+        files.sync(self.directory)
+        self._remove_all_but_the_newest([*older, folder])
+        return folder
+
+    def _remove_all_but_the_newest(self, folders: list[Path]) -> None:
+        """A damaged one must not take the place of a whole one. What cannot be removed now can the next time."""
+        damaged = [folder for folder in folders if folder in self._damaged]
+        whole = [folder for folder in folders if folder not in self._damaged]
+        for old in [*damaged, *whole[: -self._keep]]:
+            try:
+                # Renamed first: a folder that is half removed must not look like a checkpoint.
+                shutil.rmtree(old.rename(old.with_suffix(".partial")))
+            except OSError as error:
+                log.warning("the old checkpoint %s cannot be removed: %s", old, error)
+
+    def load_newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, None where there is none; each damaged one on the way is logged.
+
+        Raises NewerVersion where a newer version of this program has written it: what follows would remove it.
+        """
+        for folder in reversed(self.folders()):
+            checkpoint = self.load(folder)
+            if checkpoint is not None:
+                return checkpoint
+        return None
+
+    def load(self, folder: Path) -> Checkpoint | None:
+        """The checkpoint in one of ``folders``; None where it is damaged, which is logged. Raises NewerVersion."""
+        try:
+            return files.read(folder, self._threads)
+        except files.DAMAGED as error:
+            log.warning("checkpoint %s cannot be used: %s", folder, " ".join(str(error).split()))
+            self._damaged.add(folder)
+            return None
+
+    def folders(self) -> list[Path]:
+        """The folders of the checkpoints, oldest first."""
+        if not self.directory.is_dir():
+            return []
+        names = [name for name in os.listdir(self.directory) if _NAME.fullmatch(name)]
+        return sorted((self.directory / name for name in names), key=_number)
+
+
+def of_peer(folder: Path) -> Checkpoints:
+    """The checkpoints in the folder of a peer, for others to read.
+
+    Raises:
+        BadInput: There are none.
+    """
+    checkpoints = Checkpoints(folder / "checkpoints")
+    if not checkpoints.folders():
+        inside = [path.parent for path in sorted(folder.glob("*/checkpoints"))]
+        such_as = f", such as {inside[0]}" if inside else ""
+        raise BadInput(f"{folder}: no checkpoint in there; give the folder of a peer{such_as}")
+    return checkpoints
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.partition("-")[0])

@@ -1,0 +1,203 @@
+"""A snapshot in a file, piece by piece: whole at those who give it, growing at those who fetch it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from blake3 import blake3
+
+from prime_p2p.allreduce.codec import Float32
+from prime_p2p.outer.digest import PIECE, digest_of_pieces
+from prime_p2p.outer.state import OuterState
+
+File = TypeVar("File", bound="PieceFile")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a snapshot is made of: the state's numbers and the hash of every piece. The digest names all of it."""
+
+    step: int
+    tokens: int
+    n: int
+    hashes: Sequence[bytes]
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of_pieces(self.step, self.tokens, self.n, self.hashes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are as many hashes as a state of n parameters has pieces."""
+        return len(self.hashes) == 2 * -(-4 * self.n // PIECE)
+
+    def span(self, index: int) -> tuple[int, int]:
+        """First byte and length of a piece in a file that holds the anchor and then the momentum."""
+        array_bytes = 4 * self.n
+        array, piece = divmod(index, len(self.hashes) // 2)
+        start = piece * PIECE
+        return array * array_bytes + start, min(PIECE, array_bytes - start)
+
+
+class PieceFile:
+    """The file of one snapshot; ``have`` are the pieces that are in it. It is closed with this object.
+
+    Reading and writing may be done in any thread. What is stored is in the system's cache of files, not in this
+    process; a file that was torn by a crash is found out by the hashes.
+    """
+
+    def __init__(self, descriptor: int, contents: Contents) -> None:
+        self.contents = contents
+        self.digest = contents.digest
+        self.have: set[int] = set()
+        self._descriptor = descriptor
+        weakref.finalize(self, _close, descriptor).atexit = False
+
+    @classmethod
+    def nameless(cls: type[File], directory: Path, contents: Contents) -> File:
+        """A new file that is gone with this process, however sudden its end. Raises OSError."""
+        with tempfile.TemporaryFile(dir=directory) as file:
+            return cls(os.dup(file.fileno()), contents)
+
+    @property
+    def missing(self) -> list[int]:
+        return [index for index in range(len(self.contents.hashes)) if index not in self.have]
+
+    @property
+    def given(self) -> Set[int]:
+        """The pieces that others may ask for."""
+        return self.have
+
+    def length_of(self, index: int) -> int:
+        """Bytes of a piece."""
+        return self.contents.span(index)[1]
+
+    def read_into(self, buffer: memoryview, index: int) -> memoryview:
+        """Read a piece to the front of ``buffer``, and return that part of it. Raises OSError."""
+        return self._read_into(buffer, index, flags=0)
+
+    def read_at_once(self, buffer: memoryview, index: int) -> memoryview | None:
+        """The same, where no disk has to be waited for; None otherwise."""
+        try:
+            return self._read_into(buffer, index, flags=os.RWF_NOWAIT) if index in self.have else None
+        except OSError:  # not in the cache, or not a file system that can say so
+            return None
+
+    def _read_into(self, buffer: memoryview, index: int, flags: int) -> memoryview:
+        start, length = self.contents.span(index)
+        piece, read = buffer[:length], 0
+        while read < length:
+            count = os.preadv(self._descriptor, [piece[read:]], start + read, flags)
+            if not count:
+                raise OSError("the file of a snapshot is shorter than it was")
+            read += count
+        return piece
+
+    def write(self, index: int, data: memoryview) -> None:
+        """Store a piece that is known to be right. Raises OSError."""
+        start, length = self.contents.span(index)
+        assert len(data) == length
+        while data:
+            written = os.pwrite(self._descriptor, data, start)
+            start, data = start + written, data[written:]
+
+    def load_into(self, anchor: Float32, momentum: Float32) -> None:
+        """The anchor and the momentum of a file that has all its pieces. Raises OSError."""
+        for index in range(len(self.contents.hashes)):
+            self.read_into(part_of((anchor, momentum), self.contents, index), index)
+
+
+def _close(descriptor: int) -> None:
+    """Close a file in a thread: the system takes a while to free what a large one without a name holds."""
+    threading.Thread(target=os.close, args=(descriptor,), name="close snapshot", daemon=True).start()
+
+
+class Growing(PieceFile):
+    """A file that pieces are fetched into, and into the arrays of the state that they make up."""
+
+    def __init__(self, descriptor: int, contents: Contents) -> None:
+        super().__init__(descriptor, contents)
+        self._arrays = (np.empty(contents.n, np.float32), np.empty(contents.n, np.float32))
+
+    @classmethod
+    def at(cls, path: Path, contents: Contents) -> Growing:
+        """The file of this name, made where there is none; ``have`` is what its bytes prove. Raises OSError."""
+        known = path.exists()
+        found = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), contents)
+        size = 8 * contents.n
+        if os.fstat(found._descriptor).st_size != size:
+            os.truncate(found._descriptor, 0)
+            os.truncate(found._descriptor, size)
+        elif known:
+            found.have = {index for index in range(len(contents.hashes)) if found._holds(index)}
+        return found
+
+    def _holds(self, index: int) -> bool:
+        piece = self.read_into(part_of(self._arrays, self.contents, index), index)
+        return blake3(piece).digest() == self.contents.hashes[index]
+
+    def store(self, index: int, data: memoryview) -> bool:
+        """Store a piece if it is the right one, and say whether it is. Raises OSError."""
+        if blake3(data).digest() != self.contents.hashes[index]:
+            return False
+        self.write(index, data)
+        np.copyto(np.asarray(part_of(self._arrays, self.contents, index)), np.asarray(data))  # without the GIL
+        return True
+
+    def state(self, threads: int = 1) -> OuterState:
+        """The state, once all pieces are here; it takes the arrays over, and the file alone stays."""
+        arrays, self._arrays = self._arrays, (np.empty(0, np.float32), np.empty(0, np.float32))
+        return OuterState(*arrays, self.contents.step, self.contents.tokens, threads)
+
+
+class Copy(PieceFile):
+    """The file that a state is being written to, while others ask for its pieces already."""
+
+    def __init__(self, descriptor: int, contents: Contents) -> None:
+        super().__init__(descriptor, contents)
+        self._state: OuterState | None = None
+
+    @classmethod
+    def of(cls, directory: Path, state: OuterState, contents: Contents) -> Copy:
+        """A file without a piece; ``contents`` are those of the state now. Raises OSError."""
+        copy = cls.nameless(directory, contents)
+        copy._state = state
+        return copy
+
+    @property
+    def given(self) -> Set[int]:
+        return self.have if self._state is None else set(range(len(self.contents.hashes)))
+
+    def take(self, index: int) -> bool:
+        """Have a piece written; False where an outer step came before that. Raises OSError.
+
+        The state's lock is held for a copy of one piece in memory: an outer step never waits for another peer, or for
+        the disk. As it changes the digest, no file can hold a bit of two states.
+        """
+        state = self._state
+        if index in self.have or state is None:
+            return index in self.have
+        with state.lock:
+            if state.digest != self.digest:
+                self._state = None
+                return False
+            piece = np.array(part_of((state.anchor, state.momentum), self.contents, index))
+        self.write(index, piece.data)
+        self.have.add(index)
+        if len(self.have) == len(self.contents.hashes):
+            self._state = None
+        return True
+
+
+def part_of(arrays: tuple[Float32, Float32], contents: Contents, index: int) -> memoryview:
+    """The bytes of a piece in the anchor and the momentum themselves."""
+    array, piece = divmod(index, len(contents.hashes) // 2)
+    return arrays[array].view(np.uint8).data[piece * PIECE : (piece + 1) * PIECE]

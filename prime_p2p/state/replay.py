@@ -1,0 +1,30 @@
+"""Outer steps that are in a peer's own journal and not in its checkpoint: a sudden end leaves some."""
+
+from __future__ import annotations
+
+import logging
+
+from prime_p2p.errors import BadInput
+from prime_p2p.outer.journal import Journal
+from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.outer.state import OuterState
+
+logger = logging.getLogger(__name__)
+
+
+def replay(state: OuterState, journal: Journal, outer: OuterOptimizer) -> None:
+    """Make the outer steps again that ``journal`` has from ``state`` on, in place, as far as its updates are whole.
+
+    Raises BadInput where one does not lead where it says; ``state`` is of no more use then.
+    """
+    for entry in journal.path_from(state.step, state.digest):
+        try:
+            _, update = journal.read(entry.step_before)
+        except (KeyError, OSError) as error:
+            logger.warning("the update of outer step %d cannot be read: %s", entry.step_before + 1, error)
+            return
+        if state.apply(update, entry.tokens, outer) != entry.digest_after:
+            raise BadInput(
+                f"the journal's update of outer step {state.step} does not lead where it says; remove the journal "
+                "folder of this peer, and the others give it what it missed"
+            )

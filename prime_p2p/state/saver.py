@@ -1,0 +1,105 @@
+"""Saving beside training: a copy is taken, which is quick, and a thread writes it while training goes on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from prime_p2p.errors import PrimeError
+from prime_p2p.state.checkpoint import Checkpoint, Content, content_of
+from prime_p2p.state.checkpoints import Checkpoints
+
+DISK_DEADLINE = 600.0  # seconds for the last checkpoint but one to reach the disk at the end
+
+
+class Copies:
+    """Copies of tensors in memory that is used again the next time: getting new memory takes ten times as long."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, torch.Tensor] = {}
+
+    def take(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the CPU, which stays as it is until the next one of this name is taken."""
+        copy = self._kept.get(name)
+        if copy is None or (copy.shape, copy.dtype) != (tensor.shape, tensor.dtype):
+            copy = self._kept[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
+        return copy.copy_(tensor)
+
+
+class Saver:
+    """Writes checkpoints, one at a time. What goes wrong is said through ``report``, one line each.
+
+    All calls come from the thread that trains, and so do those of ``report``.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None]) -> None:
+        self._checkpoints = checkpoints
+        self._report = report
+        self._copies = Copies()
+        self._writing: threading.Thread | None = None
+        self._step = 0
+        self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def begin(self, checkpoint: Checkpoint) -> None:
+        """Copy a checkpoint and write it in the background; not where the one before is still being written."""
+        self.poll()
+        step = checkpoint.outer.step
+        if self._writing is not None:
+            self._report(f"no checkpoint at outer step {step}: that of outer step {self._step} is still being written")
+            return
+        try:
+            with checkpoint.outer.lock:
+                content = content_of(checkpoint, self._copies.take)
+            thread = threading.Thread(target=self._write, args=(content,), name="checkpoint", daemon=True)
+            thread.start()
+        except (MemoryError, RuntimeError) as error:  # torch has no other error for memory that is not there
+            self._report(f"no checkpoint at outer step {step}: {str(error).splitlines()[0]}")
+            return
+        self._writing, self._step = thread, step
+
+    def poll(self) -> None:
+        """Report what has gone wrong in the background since the last call."""
+        if self._writing is not None and not self._writing.is_alive():
+            self._writing.join()
+            self._writing = None
+        while not self._failures.empty():
+            self._report(self._failures.get())
+
+    def finish(self) -> None:
+        """Wait until nothing is being written any more. Raises PrimeError where the disk takes more than 10 minutes."""
+        if self._writing is not None:
+            self._writing.join(DISK_DEADLINE)
+            if self._writing.is_alive():
+                raise PrimeError(
+                    f"the checkpoint of outer step {self._step} has not reached {self._checkpoints.directory} after "
+                    f"{DISK_DEADLINE:.0f} s; look at that disk"
+                )
+        self.poll()
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint, on the disk when this returns. Raises PrimeError where that is impossible."""
+        self.finish()
+        try:
+            return self._checkpoints.save(checkpoint)
+        except OSError as error:
+            raise PrimeError(
+                f"the checkpoint of outer step {checkpoint.outer.step} cannot be written: {error}; "
+                "the ones before it are as they were"
+            ) from error
+
+    def save_if_possible(self, checkpoint: Checkpoint) -> None:
+        """``save``, where something else went wrong already: that it is impossible is only reported."""
+        try:
+            self.save(checkpoint)
+        except PrimeError as error:
+            self._report(str(error))
+
+    def _write(self, content: Content) -> None:
+        try:
+            self._checkpoints.write(content)
+        except (OSError, MemoryError) as error:  # a full disk, say: the older ones are whole
+            self._failures.put(f"no checkpoint at outer step {content.numbers.step}: {error}")

@@ -1,0 +1,215 @@
+"""How fast a joining peer gets the state of a run: python scripts/state_benchmark.py [--parameters 50] [--donors 1 2 4]
+
+Donors are processes on this machine. A snapshot (8 bytes a parameter) is fetched from 1, 2 and 4 of them, and as many
+bytes over raw streams between the same processes just before; then one missed update is fetched and replayed. Also
+printed: how long the training of a donor waits for the lock of its state while it writes the snapshot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import uvloop
+
+from prime_p2p.allreduce.codec import BlockVector, quantise
+from prime_p2p.network.frames import Message, Schema
+from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.streams import Stream
+from prime_p2p.outer.digest import PIECE
+from prime_p2p.outer.journal import Journal, JournalEntry
+from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.outer.state import OuterState
+from prime_p2p.state.client import StateClient
+from prime_p2p.state.shelf import Shelf
+from prime_p2p.state.snapshots import Snapshots
+from prime_p2p.state.standing import Standing
+from prime_p2p.state.transfer import Source, StateServer
+from prime_p2p.state.undo import Undo
+
+RUN, RAW = "benchmark", "benchmark/raw"
+STALL = 30.0
+OUTER = OuterOptimizer()
+
+
+class Bytes(Message):
+    kind: ClassVar[str] = "bytes"
+    max_payload: ClassVar[int] = PIECE
+    count: int = 0
+
+
+SCHEMA = Schema(Bytes)
+
+
+class Longest:
+    """The longest wait for a lock, as training would have it that wants it all the time."""
+
+    def __init__(self, state: OuterState) -> None:
+        self._state = state
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.seconds = 0.0
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.002):
+            began = time.perf_counter()
+            with self._state.lock:
+                self.seconds = max(self.seconds, time.perf_counter() - began)
+
+    def __enter__(self) -> Longest:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+async def donor(folder: Path, n: int, *bootstrap: str) -> None:
+    """Hold the state after one outer step, and serve it until standard input closes."""
+    random = np.random.default_rng(0)
+    state = OuterState.initial(random.standard_normal(n, np.float32))
+    journal = Journal(folder / "journal")
+    update = BlockVector.empty(n)
+    quantise(random.standard_normal(n, np.float32) * np.float32(0.01), update)
+    before = state.digest
+    after = state.apply(update, 100, OUTER)
+    journal.append(JournalEntry(0, before, after, 100, n), update)
+    node = await Node.create(NodeConfig(folder / "identity.key", bootstrap))
+    async with contextlib.AsyncExitStack() as opened:
+        opened.push_async_callback(node.close)
+        server = StateServer(node, RUN, Source(lambda: state, journal, {}, folder), STALL)
+        await server.serve()
+        await node.serve(RAW, SCHEMA, give_raw)
+        with Longest(state) as wait:
+            print(node.peer_id, (await node.addresses())[0], before.hex(), after.hex(), flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+        print(f"{wait.seconds:.4f}", flush=True)
+
+
+async def give_raw(stream: Stream) -> None:
+    asked = await stream.receive(stall=STALL)
+    assert isinstance(asked, Bytes)
+    piece = memoryview(np.random.default_rng(0).bytes(PIECE))
+    for start in range(0, asked.count, PIECE):
+        await stream.send(Bytes(), piece[: asked.count - start], stall=STALL)
+
+
+async def take_raw(node: Node, peer: str, count: int) -> None:
+    stream = await node.open(peer, RAW, SCHEMA, STALL)
+    buffer = memoryview(bytearray(PIECE))
+    try:
+        await stream.send(Bytes(count=count), stall=STALL)
+        while count:
+            await stream.receive(stall=STALL)
+            count -= stream.payload_left
+            await stream.receive_into(buffer[: stream.payload_left], stall=STALL)
+    finally:
+        stream.abort()
+
+
+@contextlib.contextmanager
+def donors(folder: Path, n: int, count: int) -> Iterator[list[tuple[str, ...]]]:
+    """Processes; gives what each of them printed."""
+    started: list[subprocess.Popen[str]] = []
+    said: list[tuple[str, ...]] = []
+    try:
+        for number in range(count):
+            home = folder / f"donor-{number}"
+            home.mkdir()
+            command = [sys.executable, __file__, "--donor", str(home), "--parameters", str(n / 1e6)]
+            command += ["--bootstrap", said[0][1]] if said else []
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            said.append(tuple(started[-1].stdout.readline().split()))  # type: ignore[union-attr]
+        yield said
+    finally:
+        waits = [process.communicate()[0].strip() for process in started]
+        print(f"  longest wait for the state's lock at a donor: {', '.join(waits)} s")
+
+
+async def fetch(node: Node, peers: list[str], digest: bytes, n: int, folder: Path) -> tuple[OuterState, float]:
+    shelf = Shelf(folder, lambda: None, Journal(folder / "journal"))
+    client = StateClient(node, RUN, STALL)
+    snapshots = Snapshots(client, shelf, lambda: peers, Standing())
+    began = time.perf_counter()
+    state = await snapshots.fetch(digest, n, reach=8)
+    took = time.perf_counter() - began
+    print(f"  received {client.bytes_received / (8 * n):.3f} of a snapshot's bytes")
+    return state, took
+
+
+async def replay(node: Node, peer: str, n: int, folder: Path, digests: list[bytes]) -> None:
+    state = OuterState.initial(np.random.default_rng(0).standard_normal(n, np.float32))
+    assert state.digest == digests[0]
+    client, journal = StateClient(node, RUN, STALL), Journal(folder / "journal")
+    began, used = time.perf_counter(), _cpu()
+    entry, update, _ = await client.update(peer, state.step, state.digest, n)
+    Undo(state, folder)
+    assert state.apply(update, entry.tokens, OUTER) == digests[1]
+    journal.append(entry, update)
+    took, used = time.perf_counter() - began, _cpu() - used
+    share = client.bytes_received / (8 * n)
+    print(f"  one missed update: {took:.2f} s, {used:.2f} CPU-s here, 1/{1 / share:.1f} of a snapshot's bytes")
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def measure(folder: Path, n: int, said: list[tuple[str, ...]]) -> None:
+    peers, digests = [line[0] for line in said], [bytes.fromhex(text) for text in said[0][2:]]
+    (folder / "joiner").mkdir()
+    node = await Node.create(NodeConfig(folder / "identity.key", (said[0][1],)))
+    try:
+        size = 8 * n
+        for peer in peers:  # so that the connections are there
+            await StateClient(node, RUN, STALL).offers(peer)
+        for _ in range(3):
+            began, used = time.perf_counter(), _cpu()
+            await asyncio.gather(*(take_raw(node, peer, size // len(peers)) for peer in peers))
+            raw, raw_used = time.perf_counter() - began, _cpu() - used
+            used = _cpu()
+            state, took = await fetch(node, peers, digests[1], n, folder / "joiner")
+            assert state.digest == digests[1]
+            print(
+                f"  {len(peers)} donors: snapshot {size / took / 1e6:.0f} MB/s ({took:.2f} s), "
+                f"raw streams {size / raw / 1e6:.0f} MB/s, ratio {raw / took:.2f}; "
+                f"CPU-s here {_cpu() - used:.2f} and {raw_used:.2f}"
+            )
+            del state
+        await replay(node, peers[0], n, folder / "joiner", digests)
+    finally:
+        await node.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parameters", type=float, default=50.0, help="in millions")
+    parser.add_argument("--donors", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--donor", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    n = int(options.parameters * 1e6)
+    if options.donor:
+        uvloop.run(donor(options.donor, n, *([options.bootstrap] if options.bootstrap else [])))
+        return
+    for count in options.donors:
+        print(f"{n / 1e6:g} M parameters, {count} donors")
+        with tempfile.TemporaryDirectory() as name, donors(Path(name), n, count) as said:
+            uvloop.run(measure(Path(name), n, said))
+
+
+if __name__ == "__main__":
+    main()
