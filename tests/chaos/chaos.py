@@ -3,7 +3,7 @@
 python tests/chaos/chaos.py --minutes 30 --faults 200 --report report.json
 
 After each fault the survivors must go on within the detection time plus one more round, on one lineage, with exact
-means and no outer step lost; and the peer it struck must be one of them again. Needs Linux with ``unshare`` and ``ip``.
+means and no outer step lost; and the peer it struck must be one of them again. Needs Linux with ``ip`` and ``unshare``.
 """
 
 from __future__ import annotations
@@ -361,6 +361,7 @@ def main() -> int:
     parser.add_argument("--enclosed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.enclosed:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         # A short path, for sockets; it is also what must be empty in the end.
         with tempfile.TemporaryDirectory(prefix="pp", dir="/tmp") as temporary:
             own = {"TMPDIR": temporary, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
