@@ -79,7 +79,7 @@ def test_a_begin_that_does_not_fit_is_refused_and_everyone_in_it_told(
 
 def test_a_begin_for_a_group_that_somebody_has_aborted_is_refused_and_the_join_renewed(joined: Peer) -> None:
     group = Group("run", STEP, DIGEST, (Member(FIRST, 1, 1, 1.0), Member(US, 10, 1, 1.0)))
-    joined.hear(LAST, say.Abort(group_id=group.id))
+    joined.hear(LAST, say.Abort(group_id=group.id, blamed=[]))
     joined.hear(FIRST, begin((FIRST, 1), (US, 10)))
     assert joined.machine.attempt is None
     assert joined.nonce == 11
