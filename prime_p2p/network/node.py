@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from prime_p2p.errors import BadInput, PrimeError, Unreachable
-from prime_p2p.network import clock
+from prime_p2p.errors import BadInput
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.board import Board
 from prime_p2p.network.daemon import DaemonConfig, DaemonError
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Schema
 from prime_p2p.network.identity import Identity, is_peer_id
+from prime_p2p.network.join import join
 from prime_p2p.network.pipe import Pipe
 from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost, StreamStalled
 from prime_p2p.network.supervisor import Supervisor
@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
 
-_CLOCK_HINT = " (one of you may have a clock that is more than an hour off)"
-
-T = TypeVar("T")
 StreamHandler = Callable[[Stream], Awaitable[None]]
 
 
@@ -44,7 +41,7 @@ class NodeConfig:
         host, port: IP address and TCP port to listen on; port 0 is any free one.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
         relay: serve as a relay for peers behind NAT; needs a public address.
-        join_timeout: seconds for each bootstrap address to answer; all are tried at once.
+        join_timeout: seconds for a bootstrap address to answer; all are tried at once, and one is enough.
         rpc_timeout: seconds for one call of the DHT.
     """
 
@@ -95,7 +92,7 @@ class Node:
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
             await supervisor.start()
-            await _join(supervisor.board, others, config.join_timeout)
+            await join(supervisor.board, others, config.join_timeout)
             supervisor.watch()
             return cls(supervisor, identity, opened.pop_all())
 
@@ -208,36 +205,6 @@ async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None
         raise
     stream.close()
     await stream.wait_closed()
-
-
-async def _join(board: Board, bootstrap: dict[str, str], timeout: float) -> None:
-    """Reach every bootstrap peer, take over their time, then become known to them."""
-    failed: dict[str, str] = {}  # address -> why
-
-    async def tried(address: str, step: Awaitable[T]) -> T | None:
-        try:
-            return await within(timeout, step)
-        except asyncio.TimeoutError:
-            failed[address] = f"no answer within {timeout:g} s"
-        except PrimeError as error:
-            failed[address] = f"{error}{_CLOCK_HINT if 'certificate' in str(error) else ''}"
-        return None
-
-    clock.follow([])  # so far there is only this machine's own
-    reached = (tried(address, board.reach(peer, address, timeout)) for address, peer in bootstrap.items())
-    readings = await asyncio.gather(*reached)
-    clock.adopt([reading for reading in readings if reading is not None])
-    there = {address: peer for address, peer in bootstrap.items() if address not in failed}
-    await asyncio.gather(*(tried(address, board.join(peer, timeout)) for address, peer in there.items()))
-    reasons = [f"{address}: {failed[address]}" for address in bootstrap if address in failed]
-    if reasons and len(reasons) == len(bootstrap):
-        raise Unreachable("no bootstrap peer answers: " + "; ".join(reasons))
-    for line in reasons:
-        log.warning("bootstrap peer %s", line)
-    peers: dict[str, list[str]] = {}
-    for address, peer_id in bootstrap.items():
-        peers.setdefault(peer_id, []).append(address)
-    await board.start(peers)
 
 
 def _peer_of(address: str) -> str:

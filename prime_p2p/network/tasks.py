@@ -12,8 +12,8 @@ AGAIN = 3.0  # seconds after which a task that has not ended is cancelled once m
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and return when all of them have ended.
 
-    Before Python 3.12 ``asyncio.wait_for`` drops a cancellation that comes in the moment in which it gets its result,
-    and a task that waits in a loop would go on for ever.
+    hivemind waits with ``asyncio.wait_for``, which before Python 3.12 drops a cancellation that comes in the moment of
+    its result (see ``deadline.within``): a task of ours that calls it in a loop would go on for ever.
     """
     pending = set(tasks)
     while pending:

@@ -37,7 +37,7 @@ class Attempt:
     """One group that this peer is in, from its begin until it is committed or given up.
 
     ``suspects`` are the members to leave out of the next group if this one fails, ``blamed`` those that our reduce
-    found at fault: a member that stops because of another looks like one that failed, so this is no proof.
+    found at fault: no proof, since a member that stops because of another looks like one that failed until it says so.
     """
 
     def __init__(self, context: RoundContext, group: Group, now: float) -> None:
@@ -83,7 +83,10 @@ class Attempt:
             self._votes[sender] = message.update_digest
             self._count()
         elif isinstance(message, say.Abort):
-            self._fail(message)
+            if self.phase is Phase.REDUCING:
+                self._abort()  # our streams end now, and nobody is to think that we failed
+            else:
+                self._fail(message)
         elif isinstance(message, say.Committed):
             if self.phase is not Phase.REDUCING:
                 self._commit()
@@ -146,7 +149,7 @@ class Attempt:
         self.last_word = said
 
     def _abort(self) -> None:
-        said = say.Abort(group_id=self.group.id)
+        said = say.Abort(group_id=self.group.id, blamed=sorted(self.blamed)[: say.MAX_MEMBERS])
         self._tell(said)
         self._fail(said)
 

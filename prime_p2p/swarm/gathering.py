@@ -22,6 +22,11 @@ class RoundPolicy:
     max_group: int = 32
 
     @property
+    def detection(self) -> float:
+        """How long it takes at most until all have lost a peer that went silent: there are four pings in a stall."""
+        return 1.25 * self.stall_timeout
+
+    @property
     def tick(self) -> float:
         """How often a round looks at the clock, so that it finds out when it was frozen."""
         return self.stall_timeout / 4
@@ -54,6 +59,7 @@ class Offer:
 
     member: Member
     suspects: frozenset[str] = frozenset()
+    awaited: frozenset[str] = frozenset()
 
 
 @dataclass

@@ -161,11 +161,21 @@ class Meeting:
         missing = {peer: ready_at for peer, ready_at in expected.items() if peer not in gathering.offers}
         unsure = self._roster.unsure() - gathering.offers.keys()
         self._tell(missing, unsure, now)
-        awaited = missing.keys() | unsure
+        awaited = missing.keys() | unsure | self._vouched_for(now)
         if (awaited and self._context.settling) or not gathering.closes(awaited, now):
             return None
         step, digest = self.state
         return gathering.group(self._context.run, step, digest)
+
+    def _vouched_for(self, now: float) -> set[str]:
+        """Those that we have lost and a visitor has not. Either it is about to lose them too, and then says so, or our
+        link alone is broken, and there would be a group without them only because we lead it."""
+        assert self._gathering.opened_at is not None
+        if now >= self._gathering.opened_at + self._context.policy.detection:
+            return set()
+        offers = self._gathering.offers
+        vouched: set[str] = set().union(*(offer.awaited for offer in offers.values())) & self._context.lost
+        return self._roster.holders(vouched - offers.keys())
 
     def _tell(self, missing: dict[str, float], unsure: Set[str], now: float) -> None:
         """Say once to everyone that we lead, and once that the group closes soon. Nobody waits for a newcomer, so it is
@@ -274,7 +284,7 @@ class Meeting:
             self._redirect(sender, place)
             return
         member = Member(sender, join.nonce, join.weight, join.bandwidth)
-        self._gathering.add(Offer(member, frozenset(join.suspects)))
+        self._gathering.add(Offer(member, frozenset(join.suspects), frozenset(join.awaited)))
         if place is None:
             self.place = me
         elif place != me and self._better(me, place):
@@ -319,6 +329,10 @@ class Meeting:
         self._told.discard(peer)
         if self.place == peer:
             self._abandon_place(now)
+        elif self.offer is not None and self.place not in (None, self._context.me) and peer in self._roster.known:
+            assert self.place is not None
+            if not self._context.settling:
+                self._send_join(self.offer, self.place)  # our leader waits for the peer as long as we expect it
 
     def wake(self, now: float) -> None:
         """Take the steps that are due."""

@@ -117,10 +117,12 @@ class Begin(Message):
 
 
 class Abort(Message):
-    """Nobody can ever commit this group: I have not voted for it and will not, or its votes differ."""
+    """Nobody can ever commit this group: I have not voted for it and will not, or its votes differ. ``blamed`` are
+    those whose data streams failed me; none where I stop for another reason."""
 
     kind: ClassVar[str] = "abort"
     group_id: Digest
+    blamed: PeerIds
 
 
 class Vote(Message):

@@ -74,9 +74,13 @@ class Roster:
         """All that hold the state, or held it once."""
         return self._here.keys()
 
+    def holders(self, peers: Iterable[str]) -> set[str]:
+        """Those of these peers that may hold the state, as far as we know, and need a group."""
+        return {peer for peer in peers if not self._is_out(peer)}
+
     def reachable(self, peers: Iterable[str]) -> set[str]:
-        """Those of these peers that may hold the state and that a message would reach."""
-        return {peer for peer in peers if peer not in self._context.lost and not self._is_out(peer)}
+        """Those of them that a message would reach."""
+        return self.holders(peers) - self._context.lost
 
     def candidates(self) -> set[str]:
         """The others that should lead a group from here: not a newcomer, which would have everybody wait for it."""

@@ -43,7 +43,7 @@ class RoundMachine:
         self._ready: ev.Ready | None = None
         self._sits_out = False
         self._suspects: set[str] = set()  # not to be in a group with, for this outer step
-        self._blamed: set[str] = set()  # whom a reduce of ours has blamed once
+        self._blamed: dict[str, bytes] = {}  # whom a reduce of ours has blamed once, and in which group
         self._given_up: set[bytes] = set()  # the groups from this state that failed
         self._contributed = False  # one of them did not fail for all of its members
         self._committed: Group | None = None  # the group whose update is being applied
@@ -184,8 +184,8 @@ class RoundMachine:
 
     def _meet_again(self, attempt: Attempt, now: float) -> None:
         self._end(attempt)
-        self._suspects |= attempt.suspects | (attempt.blamed & self._blamed)
-        self._blamed |= attempt.blamed
+        self._suspects |= attempt.suspects | (attempt.blamed & self._blamed.keys())
+        self._blamed.update(dict.fromkeys(attempt.blamed, attempt.group.id))
         self._phase = Phase.GATHERING
         assert self._ready is not None
         if self.attempts >= MOST_ATTEMPTS:
@@ -315,7 +315,7 @@ class RoundMachine:
         if wanted and group.id not in self._last_words:
             self._begin(group, now)
             return
-        refusal = say.Abort(group_id=group.id)
+        refusal = say.Abort(group_id=group.id, blamed=[])
         self._remember(group.id, refusal)
         for peer in group.peer_ids:
             self._context.send(peer, refusal)
@@ -323,6 +323,9 @@ class RoundMachine:
             self._meeting.refused(group, now)
 
     def _on_group(self, sender: str, message: say.AboutGroup, now: float) -> None:
+        stopped = isinstance(message, say.Abort) and self.me not in message.blamed
+        if stopped and self._blamed.get(sender) == message.group_id:
+            del self._blamed[sender]  # its streams ended because it stopped, and not because of us
         if self.attempt is not None and self.attempt.group.id == message.group_id:
             self.attempt.receive(sender, message, now)
         elif isinstance(message, say.Doubt) and message.group_id in self._last_words:

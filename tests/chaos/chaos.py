@@ -3,7 +3,7 @@
 python tests/chaos/chaos.py --minutes 30 --faults 200 --report report.json
 
 After each fault the survivors must go on within the detection time plus one more round, on one lineage, with exact
-means and no outer step lost; and the peer it struck must be one of them again. Needs Linux with ``unshare`` and ``ip``.
+means and no outer step lost; and the peer it struck must be one of them again. Needs Linux with ``ip`` and ``unshare``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ TOGETHER = 90.0  # seconds for all to be in one group again, before it counts as
 STRUCK = 45.0  # seconds for a point to be reached
 STARTING = 20.0  # seconds for a bootstrap node to be up
 LEAVING = 20.0  # seconds to stop in good order
+ANEW = 0.25  # of the peers that are started again have lost all but their identity
 MOST_UNEXPECTED = 10  # peers that end by themselves before the suite gives up
 
 SETTINGS = {
@@ -229,12 +231,12 @@ class Suite:
         survivors = [name for name in self.names if name != victim]
         if fault.kind is not Kind.PARTITION and not self.until(lambda: self._gone_on(survivors, at), TOGETHER):
             outcome.hang = "the survivors did not go on"
-        outcome.wait = self.ledger.longest_wait(survivors, at)
-        outcome.attempts = self.ledger.attempts(survivors, at)
         healed = self._recover(fault, victim)
         if not self.together(self.names, healed, times=2) and not outcome.hang:
             outcome.hang = "it did not come back"
         now = time.monotonic()
+        outcome.wait = self.ledger.longest_wait(survivors, at)
+        outcome.attempts = self.ledger.attempts(survivors, at)
         outcome.recovered = now - healed
         if fault.kind is not Kind.PARTITION:
             outcome.lost_steps = self.ledger.lost_steps(survivors, began, now)
@@ -315,6 +317,8 @@ class Suite:
                 self._signal(self._peers[victim].process, signal.SIGKILL)
                 self.until(lambda: victim not in self._peers, LEAVING)
             self._struck = None
+            if self._dice.random() < ANEW:
+                shutil.rmtree(self._folder / victim)
             self.start(victim)
         return time.monotonic()
 
@@ -357,6 +361,7 @@ def main() -> int:
     parser.add_argument("--enclosed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.enclosed:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         # A short path, for sockets; it is also what must be empty in the end.
         with tempfile.TemporaryDirectory(prefix="pp", dir="/tmp") as temporary:
             own = {"TMPDIR": temporary, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -17,9 +17,21 @@ PREFIX = "10.77.0"
 
 
 def enclosed(command: Sequence[str]) -> list[str]:
-    """The command line that runs ``command`` with a network, processes and mounts of its own."""
+    """The command line that runs ``command`` with a network, processes and mounts of its own, until the caller ends."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    own = ["unshare", *user, "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    own = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        *user,
+        "--mount",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]
     return [*own, "sh", "-c", 'mount -t tmpfs none /run && mkdir /run/netns && exec "$@"', "sh", *command]
 
 

@@ -250,14 +250,20 @@ def test_when_no_bootstrap_peer_answers_each_address_is_named_with_its_reason() 
     run(test)
 
 
-def test_one_bootstrap_peer_that_answers_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_bootstrap_peer_that_answers_is_enough_and_nobody_waits_for_a_silent_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test(swarm: Swarm) -> None:
         one = await swarm.node("one")
-        with socket.socket() as closed:
+        with socket.socket() as closed, socket.create_server(("127.0.0.1", 0)) as silent:
             closed.bind(("127.0.0.1", 0))
-            dead = f"/ip4/127.0.0.1/tcp/{closed.getsockname()[1]}/p2p/{swarm.peer_id('nobody')}"
-            two = await swarm.node("two", dead, await address(one))
-        assert any(line.startswith(f"bootstrap peer {dead}: ") for line in caplog.messages)
+            dead, mute = (
+                f"/ip4/127.0.0.1/tcp/{end.getsockname()[1]}/p2p/{swarm.peer_id('nobody')}" for end in (closed, silent)
+            )
+            starting = swarm.node("two", dead, await address(one), mute, join_timeout=300.0)
+            two = await asyncio.wait_for(starting, PATIENCE)
+        for silent_one in (dead, mute):
+            assert any(line.startswith(f"bootstrap peer {silent_one}: ") for line in caplog.messages)
         assert await two.publish("key", {}, ttl=60)
 
     run(test)

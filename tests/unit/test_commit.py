@@ -19,7 +19,7 @@ ME, B, C = "member-a", "member-b", "member-c"
 GROUP = Group("run", 3, bytes(32), tuple(Member(peer, 0, 1, 1.0) for peer in (ME, B, C)))
 POLICY = RoundPolicy(stall_timeout=5.0)
 UPDATE, OTHER_UPDATE = b"u" * 32, b"v" * 32
-ABORT = say.Abort(group_id=GROUP.id)
+ABORT = say.Abort(group_id=GROUP.id, blamed=[])
 COMMITTED = say.Committed(group_id=GROUP.id)
 
 
@@ -129,6 +129,7 @@ def _fail_reduce(member: Member_) -> None:
     [
         _fail_reduce,
         lambda member: member.lose(B),
+        lambda member: member.hear(B, ABORT),
         lambda member: member.hear(B, doubt(b=[])),
         lambda member: member.attempt.thaw(2.0),
     ],
@@ -136,8 +137,9 @@ def _fail_reduce(member: Member_) -> None:
 def test_a_member_that_has_not_voted_aborts_for_all(reducing: Member_, event: Callable[[Member_], None]) -> None:
     event(reducing)
     assert reducing.outcome is Outcome.FAILED
-    assert reducing.attempt.last_word == ABORT
-    assert reducing.said()[C] == [ABORT]
+    blamed = [B] if event is _fail_reduce else []
+    assert reducing.attempt.last_word == say.Abort(group_id=GROUP.id, blamed=blamed)
+    assert reducing.said()[C] == [reducing.attempt.last_word]
 
 
 def test_a_member_that_joins_a_group_with_a_lost_one_aborts_at_once() -> None:
@@ -150,9 +152,10 @@ def test_who_is_blamed_by_the_reduce_is_no_suspect_yet(reducing: Member_) -> Non
     reducing.attempt.reduce_failed(frozenset({B, ME}))
     assert reducing.attempt.blamed == {B}
     assert reducing.attempt.suspects == set()
+    assert reducing.said()[C] == [say.Abort(group_id=GROUP.id, blamed=[B])]
 
 
-@pytest.mark.parametrize("state", ["reducing", "voting", "in_doubt"])
+@pytest.mark.parametrize("state", ["voting", "in_doubt"])
 def test_an_abort_ends_the_group_whatever_this_member_knew(state: str, request: pytest.FixtureRequest) -> None:
     member: Member_ = request.getfixturevalue(state)
     member.said()

@@ -93,5 +93,5 @@ def test_a_peer_that_had_lost_everybody_does_not_wait_for_ever() -> None:
         peer.lose(other)
     peer.hear(LAST, join(awaited=[FIRST]))
     peer.be_ready()
-    peer.wait(POLICY.stall_timeout)
+    peer.wait(POLICY.detection)
     assert peer.group == {US, LAST}

@@ -79,7 +79,7 @@ def test_a_begin_that_does_not_fit_is_refused_and_everyone_in_it_told(
 
 def test_a_begin_for_a_group_that_somebody_has_aborted_is_refused_and_the_join_renewed(joined: Peer) -> None:
     group = Group("run", STEP, DIGEST, (Member(FIRST, 1, 1, 1.0), Member(US, 10, 1, 1.0)))
-    joined.hear(LAST, say.Abort(group_id=group.id))
+    joined.hear(LAST, say.Abort(group_id=group.id, blamed=[]))
     joined.hear(FIRST, begin((FIRST, 1), (US, 10)))
     assert joined.machine.attempt is None
     assert joined.nonce == 11
@@ -204,7 +204,30 @@ def test_a_leader_waits_for_those_that_its_visitors_know(leading: Peer) -> None:
     assert leading.machine.attempt is None
     assert leading.said() == [("stranger", open_())]
     leading.lose("stranger")
+    leading.hear(LAST, join(suspects=["stranger"]))
     assert leading.group == {US, LAST}
+
+
+def test_a_leader_that_alone_has_lost_a_peer_waits_for_it_as_long_as_the_others_may_take_to_lose_it_too(
+    leading: Peer,
+) -> None:
+    leading.lose("stranger")
+    leading.hear(LAST, join(awaited=["stranger"]))
+    assert leading.machine.phase is Phase.GATHERING
+    leading.wait(POLICY.detection)
+    assert leading.group == {US, LAST}
+
+
+def test_a_peer_that_only_its_leader_had_lost_is_in_the_group_once_it_is_back(leading: Peer) -> None:
+    leading.lose("stranger")
+    leading.hear(LAST, join(awaited=["stranger"]))
+    leading.hear("stranger", join())
+    assert leading.group == {US, LAST, "stranger"}
+
+
+def test_a_member_tells_its_leader_whom_it_has_lost(joined: Peer) -> None:
+    joined.lose(LAST)
+    assert joined.said() == [(FIRST, join(10, suspects=[LAST]).model_copy(update={"awaited": [FIRST]}))]
 
 
 def test_a_newcomer_is_not_waited_for_but_its_answer_is() -> None:

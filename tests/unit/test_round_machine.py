@@ -59,7 +59,7 @@ def failed(leading: Peer) -> Peer:
     """Its group with ``LAST``, nonce 5, has failed."""
     leading.hear(LAST, join(nonce=5))
     assert leading.machine.attempt is not None
-    leading.hear(LAST, say.Abort(group_id=leading.machine.attempt.group.id))
+    leading.hear(LAST, say.Abort(group_id=leading.machine.attempt.group.id, blamed=[]))
     assert leading.machine.phase is Phase.GATHERING
     leading.did()
     return leading
@@ -120,12 +120,26 @@ def test_a_member_is_left_out_when_our_reduce_has_blamed_it_twice(failed: Peer) 
     assert failed.group in ({US}, {LAST})
 
 
+@pytest.mark.parametrize("blames_us", [False, True])
+def test_blame_is_taken_back_when_a_member_says_that_it_stopped_for_another_reason(
+    failed: Peer, blames_us: bool
+) -> None:
+    for nonce in (6, 7):
+        failed.hear(LAST, join(nonce))
+        assert failed.machine.attempt is not None
+        group_id = failed.machine.attempt.group.id
+        failed.take(ev.ReduceFailed(group_id, frozenset({LAST})))
+        failed.hear(LAST, say.Abort(group_id=group_id, blamed=[US] if blames_us else ["stranger"]))
+    failed.hear(LAST, join(8))
+    assert (failed.group == {US, LAST}) is not blames_us
+
+
 def test_after_many_failed_groups_a_peer_trains_on(failed: Peer) -> None:
     for nonce in range(6, 20):
         failed.hear(LAST, join(nonce))
         if failed.machine.attempt is None:
             break
-        failed.hear(LAST, say.Abort(group_id=failed.machine.attempt.group.id))
+        failed.hear(LAST, say.Abort(group_id=failed.machine.attempt.group.id, blamed=[]))
     assert ev.Missed("8 groups failed") in failed.did()
 
 

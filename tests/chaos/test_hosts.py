@@ -1,0 +1,85 @@
+"""The hosts that the chaos suite runs peers on: they reach each other, unless a cable is pulled, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+from hosts import enclosed
+
+HERE = Path(__file__).parent
+
+LABORATORY = """
+import subprocess, sys, time
+sys.path.insert(0, {here!r})
+from hosts import Hosts
+
+hosts = Hosts([["left", "also-left"], ["right"]])
+
+def reaches(one, other):
+    script = "import socket, sys; socket.create_server((sys.argv[1], 9000)).accept()"
+    address = hosts.address(other)
+    server = subprocess.Popen(["ip", "netns", "exec", other, sys.executable, "-c", script, address])
+    script = '''
+import socket, sys, time
+deadline = time.monotonic() + 3
+while time.monotonic() < deadline:
+    try:
+        socket.create_connection((sys.argv[1], 9000), timeout=1).close()
+    except ConnectionRefusedError:
+        time.sleep(0.02)
+    except OSError:
+        sys.exit(1)
+    else:
+        sys.exit(0)
+sys.exit(2)
+'''
+    try:
+        return subprocess.call(["ip", "netns", "exec", one, sys.executable, "-c", script, address]) == 0
+    finally:
+        server.kill()
+        server.wait()
+"""
+
+
+def run(script: str) -> None:
+    command = [sys.executable, "-c", LABORATORY.format(here=str(HERE)) + script]
+    subprocess.run(enclosed(command), check=True, timeout=60)
+
+
+def test_hosts_reach_each_other_on_both_sides() -> None:
+    run('assert reaches("left", "also-left") and reaches("left", "right") and reaches("right", "left")')
+
+
+def test_a_host_is_cut_off_and_comes_back() -> None:
+    run(
+        'hosts.cut("left"); assert not reaches("left", "also-left") and reaches("right", "also-left"); '
+        'hosts.heal("left"); assert reaches("left", "also-left")'
+    )
+
+
+def test_two_sides_are_apart_and_meet_again() -> None:
+    run(
+        'hosts.split(); assert not reaches("left", "right") and reaches("left", "also-left"); '
+        'hosts.join(); assert reaches("left", "right")'
+    )
+
+
+def test_whoever_is_in_there_ends_with_the_caller_however_sudden_its_end() -> None:
+    inside = 'import subprocess, sys; print("up", flush=True); subprocess.run(["sleep", "98765"])'
+    script = f"import subprocess, sys; sys.path.insert(0, {str(HERE)!r}); from hosts import enclosed; "
+    script += f"subprocess.run(enclosed([sys.executable, '-c', {inside!r}]))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"up\n"
+        descendants = psutil.Process(caller.pid).children(recursive=True)
+        os.kill(caller.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in descendants):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
