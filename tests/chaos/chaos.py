@@ -196,7 +196,8 @@ class Suite:
             if self._struck is None or self._struck[0] != name:
                 log = (running.directory / "log").read_text().splitlines()[-3:]
                 self.unexpected.append(f"{name} ended with {code}: {' / '.join(log)}")
-                self.start(name)
+                if len(self.unexpected) <= MOST_UNEXPECTED:
+                    self.start(name)
             return
         if what == "struck":
             self._struck = (name, details["at"])

@@ -179,7 +179,7 @@ def _watch_training(points: Points) -> None:
     def leads(diloco: DiLoCo, result: Any) -> bool:
         return bool(result.group.peer_ids[0] == diloco.swarm.peer_id)
 
-    def joined(result: None, diloco: DiLoCo, *_: Any) -> None:
+    def joined(result: None, diloco: DiLoCo, *_: Any, **__: Any) -> None:
         points.tell("joined", step=diloco.state.step, digest=diloco.state.digest.hex())
 
     def committed(result: None, log: MetricsLog, metrics: Any) -> None:
@@ -190,7 +190,7 @@ def _watch_training(points: Points) -> None:
         if moved:
             points.tell("caught up", step=diloco.state.step, digest=diloco.state.digest.hex())
 
-    _before(DiLoCo, "_join", lambda *_: points.reach("joining"))
+    _before(DiLoCo, "_join", lambda *_, **__: points.reach("joining"))
     _after(DiLoCo, "_join", joined)
     _before(Peer, "inner_step", lambda peer: points.reach("training"))
     _before(DiLoCo, "_apply", lambda diloco, result: points.reach("applying", leads(diloco, result)))
