@@ -11,7 +11,7 @@ from typing import Any
 import nodes
 import psutil
 import pytest
-from round_peers import FIRST, RoundPeer, State, group_of, one_round, round_peers, state_after
+from round_peers import FIRST, RoundPeer, State, one_round, round_peers, state_after
 
 from prime_p2p.allreduce.butterfly import Reduced
 from prime_p2p.network.frames import Message
@@ -68,13 +68,18 @@ async def settled(before: Left, count: int) -> Left:
 
 
 async def rounds(peers: list[RoundPeer], state: State, count: int) -> tuple[State, int, int]:
-    """So many outer steps. Returns the last state, how many groups failed on the way, and how often a peer missed."""
+    """So many tries to make an outer step, each from a new state. Returns the last one, how many groups failed on the
+    way, and how often a peer missed."""
     failed, missed = 0, 0
     for _ in range(count):
         results = await one_round(peers, state)
         failed += max(result.attempts for result in results) - 1
         missed += sum(result.group is None for result in results)
-        state = state_after(group_of(results))
+        groups = {result.group for result in results if result.group is not None}
+        failed += max(0, len(groups) - 1)
+        state = (
+            state_after(min(groups, key=lambda group: group.id)) if groups else (state[0] + 1, bytes(state[1][::-1]))
+        )
     return state, failed, missed
 
 
