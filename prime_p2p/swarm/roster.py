@@ -64,8 +64,11 @@ class Roster:
         self._elsewhere.add(peer)
 
     def ask(self) -> None:
-        """From now on, answers count."""
+        """We begin to lead, and ask everyone: from now on, answers count. Who wanted no group when nobody gathered may
+        want one now; but not with a group that has begun."""
         self._answered.clear()
+        if self.members is None:
+            self._elsewhere.clear()
 
     # ---- what follows
 

@@ -54,14 +54,20 @@ def test_who_is_in_a_group_cannot_sit_out() -> None:
     assert peer.group == {US, LAST}
 
 
-@pytest.mark.parametrize("already", ["gathering", "training"])
-def test_a_peer_that_sits_out_is_not_waited_for_until_it_joins(already: str) -> None:
+def test_a_peer_that_sits_out_is_not_waited_for_until_it_joins() -> None:
     peer = Peer(sees=(LAST,))
-    if already == "gathering":
-        peer.be_ready()
+    peer.be_ready()
     peer.hear(LAST, begun())
-    if already == "training":
-        peer.be_ready()
     assert peer.group == {US}
     peer.hear(LAST, join())
     assert peer.said()[-1] == (LAST, begun(US))
+
+
+def test_a_peer_that_wanted_no_group_when_nobody_gathered_is_asked_again() -> None:
+    peer = Peer(sees=(LAST,))
+    peer.hear(LAST, begun())
+    peer.be_ready()
+    assert peer.machine.attempt is None
+    assert (LAST, open_()) in peer.said()
+    peer.hear(LAST, begun())
+    assert peer.group == {US}
