@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.allreduce.codec import BlockVector, Float32
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network import clock
 from prime_p2p.network.frames import FrameError
@@ -164,9 +164,9 @@ class DiLoCo:
         """Make the outer steps again that were made after the checkpoint, before a sudden end."""
         state = self.state
         if self.journal.path_from(state.step, state.digest):
-            self.parameters.add(state.anchor, -1.0)  # what the parameters hold now is our progress alone
-            replay(state, self.journal, self.outer)
-            self.parameters.add(state.anchor, 1.0)
+            with self._keeping_progress() as moving:
+                moving()
+                replay(state, self.journal, self.outer)
 
     def checkpoint(self, position: int) -> Checkpoint:
         """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own.
@@ -330,7 +330,7 @@ class DiLoCo:
         snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)
         means = Means(client, snapshots, standing, self.journal, source.directory)
         self._follower = Follower(swarm, means, self.outer)
-        fetched = None if resumed else self._follower.state_of_the_run(self.state, may_start)
+        fetched = None if resumed else self._follower.state_of_the_run(self.state, self._fill, may_start)
         if fetched is not None:
             self.state = fetched
             self.parameters.write(0, fetched.anchor)
@@ -340,6 +340,11 @@ class DiLoCo:
             self.catch_up()
         self.joined_by = self._follower.done
         """How this peer came to the state of the others when it joined."""
+
+    def _fill(self, anchor: Float32, momentum: Float32) -> None:
+        """The initial state: the parameters are what they were."""
+        self.parameters.read(0, anchor)
+        momentum.fill(0.0)
 
     def _check_agreement(self, client: StateClient) -> None:
         """Refuse to train something else than those who hold a state of the run."""

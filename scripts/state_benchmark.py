@@ -1,8 +1,9 @@
 """How fast a joining peer gets the state of a run: python scripts/state_benchmark.py [--parameters 50] [--donors 1 2 4]
 
-Donors are processes on this machine. A snapshot (8 bytes a parameter) is fetched from 1, 2 and 4 of them, and as many
-bytes over raw streams between the same processes just before; then one missed update is fetched and replayed. Also
-printed: how long the training of a donor waits for the lock of its state while it writes the snapshot.
+Donors are processes on this machine. A snapshot (8 bytes a parameter) is fetched from 1, 2 and 4 of them several times,
+and as many bytes over raw streams between the same processes just before each; then one missed update is fetched and
+replayed. Also printed: how long the training of a donor waits for the lock of its state while it writes the snapshot,
+and how long hivemind's ``load_state_from_peers`` takes for as many bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import hivemind_state
 import numpy as np
 import uvloop
 
@@ -168,7 +171,8 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def measure(folder: Path, n: int, said: list[tuple[str, ...]]) -> None:
+async def measure(folder: Path, n: int, said: list[tuple[str, ...]], times: int) -> float:
+    """Median seconds for a snapshot."""
     peers, digests = [line[0] for line in said], [bytes.fromhex(text) for text in said[0][2:]]
     (folder / "joiner").mkdir()
     node = await Node.create(NodeConfig(folder / "identity.key", (said[0][1],)))
@@ -176,7 +180,8 @@ async def measure(folder: Path, n: int, said: list[tuple[str, ...]]) -> None:
         size = 8 * n
         for peer in peers:  # so that the connections are there
             await StateClient(node, RUN, STALL).offers(peer)
-        for _ in range(3):
+        snapshots, ratios = [], []
+        for _ in range(times):
             began, used = time.perf_counter(), _cpu()
             await asyncio.gather(*(take_raw(node, peer, size // len(peers)) for peer in peers))
             raw, raw_used = time.perf_counter() - began, _cpu() - used
@@ -188,8 +193,12 @@ async def measure(folder: Path, n: int, said: list[tuple[str, ...]]) -> None:
                 f"raw streams {size / raw / 1e6:.0f} MB/s, ratio {raw / took:.2f}; "
                 f"CPU-s here {_cpu() - used:.2f} and {raw_used:.2f}"
             )
+            snapshots.append(took)
+            ratios.append(raw / took)
             del state
+        print(f"  median of the ratios {statistics.median(ratios):.2f}")
         await replay(node, peers[0], n, folder / "joiner", digests)
+        return statistics.median(snapshots)
     finally:
         await node.close()
 
@@ -198,6 +207,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parameters", type=float, default=50.0, help="in millions")
     parser.add_argument("--donors", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--no-hivemind", action="store_true", help="do not measure hivemind's load_state_from_peers")
     parser.add_argument("--donor", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -205,10 +216,16 @@ def main() -> None:
     if options.donor:
         uvloop.run(donor(options.donor, n, *([options.bootstrap] if options.bootstrap else [])))
         return
+    seconds = {}
     for count in options.donors:
         print(f"{n / 1e6:g} M parameters, {count} donors")
         with tempfile.TemporaryDirectory() as name, donors(Path(name), n, count) as said:
-            uvloop.run(measure(Path(name), n, said))
+            seconds[count] = uvloop.run(measure(Path(name), n, said, options.times))
+    if not options.no_hivemind:
+        hiveminds = hivemind_state.measure(n)
+        print(f"hivemind's load_state_from_peers, one donor: {8 * n / hiveminds / 1e6:.0f} MB/s ({hiveminds:.2f} s)")
+        for count, ours in seconds.items():
+            print(f"  ours from {count} donors: {hiveminds / ours:.1f} times as fast")
 
 
 if __name__ == "__main__":

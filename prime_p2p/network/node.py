@@ -176,6 +176,10 @@ class Node:
         stream.on_closed(lambda: self._streams.discard(stream))
         return stream
 
+    def closes(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have this called when the node is closed, while its daemon is still there."""
+        self._opened.push_async_callback(close)
+
     async def close(self) -> None:
         """Abort all streams and leave the network. May be called again, also while it runs."""
         if self._closing is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from safetensors import torch as safetensors_torch
 from prime_p2p.allreduce.codec import Float32
 from prime_p2p.errors import BadInput
 from prime_p2p.outer.state import OuterState
+from prime_p2p.state import tensor_file
 from prime_p2p.state.tensor_tree import flatten, unflatten
 
 VERSION = 2
@@ -32,9 +32,6 @@ _OPTIMIZER = "optimizer."
 
 DAMAGED = (OSError, ValueError, TypeError, KeyError, SafetensorError)
 """What ``read`` raises for a checkpoint that is not whole."""
-
-Take = Callable[[str, torch.Tensor], torch.Tensor]
-"""What is kept of a tensor with this name: itself, or a copy."""
 
 
 @dataclass(frozen=True)
@@ -96,31 +93,18 @@ class Numbers(BaseModel):
     optimizer: Any  # as ``tensor_tree.flatten`` encodes it
 
 
-@dataclass(frozen=True)
-class Content:
-    """A checkpoint as it goes to the disk."""
-
-    numbers: Numbers
-    outer: dict[str, Float32]
-    local: dict[str, torch.Tensor]
-
-
-def content_of(checkpoint: Checkpoint, take: Take | None = None) -> Content:
-    """What is written of a checkpoint; ``take`` copies, where the checkpoint changes before it is written.
+def numbers_of(checkpoint: Checkpoint) -> tuple[Numbers, dict[str, torch.Tensor]]:
+    """What the JSON file says of a checkpoint, and the tensors of the local file: the checkpoint's own, no copies.
 
     Raises TypeError for an optimizer state that holds more than tensors and plain values.
     """
     outer, local = checkpoint.outer, checkpoint.local
-    optimizer, tensors = flatten(local.optimizer, take)
-    own = {_OPTIMIZER + name: tensor for name, tensor in tensors.items()}
-    others = {"rng_state": local.rng_state}
+    optimizer, tensors = flatten(local.optimizer)
+    own = {_OPTIMIZER + name: tensor for name, tensor in tensors.items()} | {"rng_state": local.rng_state}
     if local.cuda_rng_state is not None:
-        others["cuda_rng_state"] = local.cuda_rng_state
+        own["cuda_rng_state"] = local.cuda_rng_state
     if local.parameters is not outer.anchor:
-        others["parameters"] = torch.from_numpy(local.parameters)
-    shared = {"anchor": torch.from_numpy(outer.anchor), "momentum": torch.from_numpy(outer.momentum)}
-    if take is not None:
-        others, shared = ({name: take(name, one) for name, one in group.items()} for group in (others, shared))
+        own["parameters"] = torch.from_numpy(local.parameters)
     numbers = Numbers(
         run=checkpoint.run,
         description=checkpoint.description,
@@ -134,18 +118,24 @@ def content_of(checkpoint: Checkpoint, take: Take | None = None) -> Content:
         usual_sizes=[[size, float(steps)] for size, steps in local.usual_sizes],
         optimizer=optimizer,
     )
-    return Content(numbers, {name: one.numpy() for name, one in shared.items()}, own | others)
+    return numbers, own
 
 
-def write(folder: Path, content: Content) -> None:
-    """Write the files into an empty folder; they are on the disk when this returns. Raises OSError."""
-    try:
-        safetensors_numpy.save_file(content.outer, folder / OUTER)
-        safetensors_torch.save_file(content.local, folder / LOCAL)
-    except SafetensorError as error:
-        raise OSError(f"{folder} cannot be written: {error}") from error
-    numbers = content.numbers.model_dump() | {"local_blake3": _hash_of(folder / LOCAL)}
-    text = json.dumps({"blake3": _hash_of_numbers(numbers), "numbers": numbers}, indent=1)
+def write_local(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Write the first of the three files, with what training changes next. Raises OSError."""
+    tensor_file.write(folder / LOCAL, tensors)
+
+
+def write_outer(folder: Path, outer: OuterState) -> None:
+    """Write the second one, with what stays as it is until the next outer step. Raises OSError."""
+    arrays = {"anchor": outer.anchor, "momentum": outer.momentum}
+    tensor_file.write(folder / OUTER, {name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def write_numbers(folder: Path, numbers: Numbers) -> None:
+    """Write the last file; all three are on the disk when this returns. Raises OSError."""
+    content = numbers.model_dump() | {"local_blake3": _hash_of(folder / LOCAL)}
+    text = json.dumps({"blake3": _hash_of_numbers(content), "numbers": content}, indent=1)
     (folder / NUMBERS).write_text(text, encoding="utf-8")
     for name in (OUTER, LOCAL, NUMBERS):
         sync(folder / name)

@@ -11,15 +11,44 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from prime_p2p.errors import BadInput
+from prime_p2p.outer.state import OuterState
 from prime_p2p.state import checkpoint as files
 from prime_p2p.state.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{6,})-step-\d+")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A checkpoint that is being written, in a folder that becomes ``folder`` when it is whole."""
+
+    folder: Path
+    numbers: files.Numbers
+    outer: OuterState
+
+    @property
+    def partial(self) -> Path:
+        return self.folder.with_suffix(".partial")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+
+@contextmanager
+def _removed_on_failure(draft: Draft) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        draft.remove()
+        raise
 
 
 class Checkpoints:
@@ -33,33 +62,44 @@ class Checkpoints:
         self._damaged: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint as ``write`` does, holding the outer state's lock meanwhile."""
-        with checkpoint.outer.lock:
-            return self.write(files.content_of(checkpoint))
-
-    def write(self, content: files.Content) -> Path:
         """Write a checkpoint, on the disk when this returns, and remove what is too old then; returns its folder.
 
-        A crash at any moment leaves the older checkpoints whole. Raises OSError, with nothing changed, where it cannot
-        be written.
+        Nothing may change it meanwhile. A crash at any moment leaves the older checkpoints whole. Raises OSError, with
+        nothing changed, where it cannot be written.
         """
+        draft = self.begin(checkpoint)
+        self.write_outer(draft)
+        return self.complete(draft)
+
+    def begin(self, checkpoint: Checkpoint) -> Draft:
+        """The first part of ``save``: from here on, only the outer state must stay as it is."""
+        numbers, tensors = files.numbers_of(checkpoint)
         self.directory.mkdir(parents=True, exist_ok=True)
         for left_over in self.directory.glob("*.partial"):
             shutil.rmtree(left_over)
         older = self.folders()
         number = _number(older[-1]) + 1 if older else 1
-        folder = self.directory / f"{number:06d}-step-{content.numbers.step}"
-        partial = folder.with_suffix(".partial")
-        try:
-            partial.mkdir()
-            files.write(partial, content)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        partial.rename(folder)
+        draft = Draft(self.directory / f"{number:06d}-step-{numbers.step}", numbers, checkpoint.outer)
+        with _removed_on_failure(draft):
+            draft.partial.mkdir()
+            files.write_local(draft.partial, tensors)
+        return draft
+
+    @staticmethod
+    def write_outer(draft: Draft) -> None:
+        """The second part: from here on, nothing needs to stay as it is."""
+        with _removed_on_failure(draft):
+            files.write_outer(draft.partial, draft.outer)
+
+    def complete(self, draft: Draft) -> Path:
+        """The last part, which waits for the disk."""
+        with _removed_on_failure(draft):
+            files.write_numbers(draft.partial, draft.numbers)
+        older = self.folders()
+        draft.partial.rename(draft.folder)
         files.sync(self.directory)
-        self._remove_all_but_the_newest([*older, folder])
-        return folder
+        self._remove_all_but_the_newest([*older, draft.folder])
+        return draft.folder
 
     def _remove_all_but_the_newest(self, folders: list[Path]) -> None:
         """A damaged one must not take the place of a whole one. What cannot be removed now can the next time."""

@@ -8,11 +8,12 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from prime_p2p.network import tasks
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
-from prime_p2p.outer.digest import PIECE
+from prime_p2p.state.backlog import Backlog
 from prime_p2p.state.client import Lacking, Session, StateClient
 from prime_p2p.state.messages import TransferError, WrongBytes
 from prime_p2p.state.piece_file import Growing
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 DONORS = 8  # peers that pieces are fetched from at a time
 AHEAD = 0.25  # seconds of pieces that are asked for before they are due, so that no donor waits for our next question
-BEING_STORED = 6  # pieces in memory at most that are not on their way from a donor
+BEING_CHECKED = 6  # pieces at most that are here and not yet checked, beside one from each donor
 LEAST_ASKED, MOST_ASKED = 2, 8  # pieces on their way from one donor
 LOOK_EVERY = 0.5  # seconds between two looks at who else may give pieces
 LATE = 2 * AHEAD  # seconds, and what a piece takes, after which it is asked for elsewhere too
@@ -32,30 +33,33 @@ GIVE_UP_STALLS = 6.0  # stall times without a new piece after which a download e
 
 
 class Download:
-    """Fetches what ``file`` lacks from ``peers()``, and checks every piece when it arrives.
+    """Fetches what ``file`` lacks from ``peers()``, checks every piece when it arrives, and gives it to ``backlog``.
 
     A donor that is lost, stands still or gives a wrong piece costs what it was asked for at that time, and is set
     aside; the pieces come from the others. Near the end, pieces that are late are asked for again elsewhere.
     """
 
     def __init__(
-        self, client: StateClient, file: Growing, peers: Callable[[], Collection[str]], standing: Standing
+        self,
+        client: StateClient,
+        file: Growing,
+        backlog: Backlog,
+        peers: Callable[[], Collection[str]],
+        standing: Standing,
     ) -> None:
         self._client = client
         self._file = file
+        self._backlog = backlog
         self._peers = peers
         self._standing = standing
         self._loop = asyncio.get_running_loop()
-        self._wanted = Wanted(file.missing, self._loop.time)
+        self._wanted = Wanted(file.lacking, self._loop.time)
         self._lacking: set[str] = set()  # peers that do not have this snapshot
         self._last_piece = self._loop.time()
-        self._being_stored: set[int] = set()
-        self._buffers: asyncio.Queue[memoryview] = asyncio.Queue()
-        for _ in range(DONORS + BEING_STORED):
-            self._buffers.put_nowait(_buffer())
+        self.room = asyncio.Semaphore(DONORS + BEING_CHECKED)
 
     async def run(self) -> None:
-        """Return when the file is whole. Raises TransferError where nobody gives what it lacks, OSError of the file."""
+        """Return when nothing is lacking. Raises TransferError where nobody gives what is."""
         fetching: dict[str, asyncio.Task[None]] = {}
         finished = asyncio.ensure_future(self._wanted.finished.wait())
         try:
@@ -105,41 +109,45 @@ class Download:
         finally:
             self._wanted.give_back(peer)
 
-    def _stored(self, index: int) -> None:
-        self._file.have.add(index)
-        self._wanted.done(index)
-        self._last_piece = self._loop.time()
-
-    async def _store(self, peer: str, index: int, buffer: memoryview) -> None:
-        """Check and write a piece in a thread, and give the buffer back.
-
-        No piece is written by two threads: when all are here, none is at work any more.
-        """
+    async def receive(self, session: Session, index: int) -> Piece:
+        """The next piece of a session, which is the one of this index."""
+        place = self._file.place(index)
+        buffer = place if place is not None else memoryview(bytearray(self._file.length_of(index)))
         try:
-            while index in self._being_stored:  # another peer gave it at the same time, and maybe a wrong one
-                await self._wanted.change(IDLE)
-            if self._wanted.wants(index):
-                self._being_stored.add(index)
-                try:
-                    right = await asyncio.to_thread(self._file.store, index, buffer[: self._file.length_of(index)])
-                finally:
-                    self._being_stored.discard(index)
-                if not right:
-                    raise WrongBytes(f"{peer} gave a piece that is not the one it was asked for")
-                self._stored(index)
-        except asyncio.CancelledError:
-            buffer = _buffer()  # the thread goes on with the other one
+            await session.receive(buffer)
+        except BaseException:
+            if place is not None:
+                self._file.give_back(index)
             raise
-        finally:
-            self._buffers.put_nowait(buffer)
+        return Piece(index, buffer, place is not None)
+
+    async def take(self, peer: str, piece: Piece) -> None:
+        """Check a piece in a thread, and have it written to the file."""
+        index = piece.index
+        # If this is cancelled, the thread goes on reading the piece, whose place stays taken.
+        right = await asyncio.to_thread(self._file.proves, index, piece.data)
+        if not right:
+            if piece.in_place:
+                self._file.give_back(index)
+            raise WrongBytes(f"{peer} gave a piece that is not the one it was asked for")
+        if self._wanted.wants(index):  # otherwise another peer gave it at the same time
+            self._file.accept(index, piece.data, piece.in_place)
+            self._backlog.add(index, piece.data)
+            self._wanted.done(index)
+            self._last_piece = self._loop.time()
 
 
-def _buffer() -> memoryview:
-    return memoryview(bytearray(PIECE))
+@dataclass(frozen=True)
+class Piece:
+    """A piece that has come, ``in_place`` or in memory of its own."""
+
+    index: int
+    data: memoryview
+    in_place: bool
 
 
 class _Stream:
-    """The pieces that one peer gives. While they are checked and written in threads, the next ones come in."""
+    """The pieces that one peer gives. While they are checked in threads, the next ones come in."""
 
     def __init__(self, download: Download, peer: str, session: Session) -> None:
         self._download = download
@@ -148,7 +156,7 @@ class _Stream:
         self._wanted = download._wanted
         self._loop = asyncio.get_running_loop()
         self._asked: deque[int] = deque()
-        self._storing: set[asyncio.Task[None]] = set()
+        self._checking: set[asyncio.Task[None]] = set()
         self._seconds = 0.0  # a piece takes, as far as we know
         self._last = self._loop.time()
 
@@ -158,26 +166,28 @@ class _Stream:
                 await self._ask()
                 if self._asked:
                     await self._receive()
-                elif self._storing:
-                    await asyncio.wait(self._storing)
+                elif self._checking:
+                    await asyncio.wait(self._checking)
                 else:
                     await self._wait_for_work()
-                for task in [task for task in self._storing if task.done()]:
-                    self._storing.discard(task)
+                for task in [task for task in self._checking if task.done()]:
+                    self._checking.discard(task)
                     task.result()
         finally:
-            await tasks.end(self._storing)
+            await tasks.end(self._checking)
 
     async def _receive(self) -> None:
-        index = self._asked.popleft()
-        buffer = await self._download._buffers.get()
+        room = self._download.room
+        await room.acquire()
         try:
-            await self._session.receive(buffer[: self._download._file.length_of(index)])
+            piece = await self._download.receive(self._session, self._asked.popleft())
+            self._measure()
         except BaseException:
-            self._download._buffers.put_nowait(buffer)
+            room.release()
             raise
-        self._measure()
-        self._storing.add(asyncio.create_task(self._download._store(self._peer, index, buffer)))
+        checking = asyncio.create_task(self._download.take(self._peer, piece))
+        checking.add_done_callback(lambda _: room.release())
+        self._checking.add(checking)
 
     async def _ask(self) -> None:
         goal = LEAST_ASKED

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.allreduce.codec import BlockVector, Float32
 from prime_p2p.errors import PrimeError
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
@@ -18,6 +18,7 @@ from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state.client import Lacking, StateClient
 from prime_p2p.state.messages import TransferError
+from prime_p2p.state.piece_file import Arrays
 from prime_p2p.state.snapshots import Snapshots
 from prime_p2p.state.standing import Standing
 from prime_p2p.state.undo import Undo
@@ -26,8 +27,6 @@ from prime_p2p.swarm.swarm import Leaving, Lineage, Swarm
 logger = logging.getLogger(__name__)
 
 JOIN_DEADLINE = 60.0  # seconds without a piece that a joining peer tries to get the run's state from those who have it
-
-
 REMINDER = 20.0  # seconds after which a peer says again that it waits for somebody with a state
 
 
@@ -90,22 +89,35 @@ class Follower:
         self._bytes = self._client.bytes_received
         return done
 
-    def state_of_the_run(self, initial: OuterState, may_start: bool = True) -> OuterState | None:
+    def state_of_the_run(
+        self, initial: OuterState, refill: Callable[[Float32, Float32], None], may_start: bool = True
+    ) -> OuterState | None:
         """The state that others hold, for a peer that has its ``initial`` one; None where nobody does: we may start.
 
-        It is as new as that of the others was when we began; without any, a peer that may not start the run waits for
-        one. Raises PrimeError where peers hold a state and for a minute none of them gives any of it.
+        It is as new as that of the others was when we began, and is made in the arrays of ``initial``; where that is
+        needed after all, ``refill`` writes the initial anchor and momentum again. Without anybody who holds a state, a
+        peer that may not start the run waits for one. Raises PrimeError where peers hold a state and for a minute none
+        of them gives any of it.
         """
+        spoilt = False
+
+        def initial_again() -> OuterState:
+            if spoilt:
+                initial.put_back(initial.step, initial.tokens, refill)
+            return initial
+
         lineage = self._swarm.best_lineage() if may_start else self._lineage_to_come()
         deadline, pieces = time.monotonic() + JOIN_DEADLINE, 0
         while lineage is not None:
             if lineage.digest == initial.digest:
-                return initial
-            state = self._snapshot(lineage, len(initial.anchor))
+                return initial_again()
+            spoilt = True
+            state = self._snapshot(lineage, len(initial.anchor), (initial.anchor, initial.momentum))
             if state is not None:
                 self._replay(state, lineage.peers, lineage)
                 if state.tokens >= lineage.tokens:
                     return state
+                state.end()  # its arrays are needed again
             if self._snapshots.pieces > pieces:
                 deadline, pieces = time.monotonic() + JOIN_DEADLINE, self._snapshots.pieces
             if time.monotonic() > deadline:
@@ -114,6 +126,7 @@ class Follower:
             lineage = self._swarm.best_lineage(refresh=True)
             if lineage is None and not may_start:
                 lineage = self._lineage_to_come()
+        initial_again()
         return None
 
     def _lineage_to_come(self) -> Lineage:
@@ -225,12 +238,15 @@ class Follower:
         except OSError as error:
             raise Diverged(f"{wrong}, and {error}; start this peer again in an empty folder") from None
 
-    def _snapshot(self, lineage: Lineage, n: int) -> OuterState | None:
-        """A state of n parameters on the way to ``lineage``, near enough for a journal to lead on; None without one."""
+    def _snapshot(self, lineage: Lineage, n: int, arrays: Arrays | None = None) -> OuterState | None:
+        """A state of n parameters on the way to ``lineage``, near enough for a journal to lead on; None without one.
+
+        It is made in ``arrays``, where some are given.
+        """
         began = time.monotonic()
         try:
             reach = max(1, self._journal.length // 2)
-            state = self._swarm.transfer(self._snapshots.fetch(lineage.digest, n, reach))
+            state = self._swarm.transfer(self._snapshots.fetch(lineage.digest, n, reach, arrays))
         except (StreamError, FrameError, TransferError) as error:
             logger.info("no snapshot: %s", error)
             return None

@@ -18,6 +18,8 @@ from prime_p2p.allreduce.codec import Float32
 from prime_p2p.outer.digest import PIECE, digest_of_pieces
 from prime_p2p.outer.state import OuterState
 
+Arrays = tuple[Float32, Float32]  # anchor and momentum
+
 File = TypeVar("File", bound="PieceFile")
 
 
@@ -121,41 +123,78 @@ def _close(descriptor: int) -> None:
 
 
 class Growing(PieceFile):
-    """A file that pieces are fetched into, and into the arrays of the state that they make up."""
+    """The arrays of a state that is being fetched, and the file that its pieces are kept in.
 
-    def __init__(self, descriptor: int, contents: Contents) -> None:
+    A piece is received where it belongs in the arrays, its ``place``, so that nothing is copied. Where that is taken it
+    comes in memory of its own and gets there in the end. Places are given, and pieces accepted, in one thread.
+    """
+
+    def __init__(self, descriptor: int, contents: Contents, arrays: Arrays | None = None) -> None:
         super().__init__(descriptor, contents)
-        self._arrays = (np.empty(contents.n, np.float32), np.empty(contents.n, np.float32))
+        self._arrays = arrays or (np.empty(contents.n, np.float32), np.empty(contents.n, np.float32))
+        self._taken: set[int] = set()  # places that somebody receives into, or that have their piece
+        self._filled: set[int] = set()  # places that have their piece
+        self._apart: dict[int, memoryview] = {}  # right pieces that are not in their place
 
     @classmethod
-    def at(cls, path: Path, contents: Contents) -> Growing:
-        """The file of this name, made where there is none; ``have`` is what its bytes prove. Raises OSError."""
+    def at(cls, path: Path, contents: Contents, arrays: Arrays | None = None) -> Growing:
+        """The file of this name, made where there is none; ``have`` is what its bytes prove. ``arrays`` are used for
+        the state; whatever is in them is lost. Raises OSError."""
         known = path.exists()
-        found = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), contents)
+        found = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), contents, arrays)
         size = 8 * contents.n
         if os.fstat(found._descriptor).st_size != size:
             os.truncate(found._descriptor, 0)
             os.truncate(found._descriptor, size)
         elif known:
-            found.have = {index for index in range(len(contents.hashes)) if found._holds(index)}
+            found.have = {index for index in range(len(contents.hashes)) if found._load(index)}
+            found._taken, found._filled = set(found.have), set(found.have)
         return found
 
-    def _holds(self, index: int) -> bool:
-        piece = self.read_into(part_of(self._arrays, self.contents, index), index)
-        return blake3(piece).digest() == self.contents.hashes[index]
+    def _load(self, index: int) -> bool:
+        return self.proves(index, self.read_into(part_of(self._arrays, self.contents, index), index))
 
-    def store(self, index: int, data: memoryview) -> bool:
-        """Store a piece if it is the right one, and say whether it is. Raises OSError."""
-        if blake3(data).digest() != self.contents.hashes[index]:
-            return False
-        self.write(index, data)
-        np.copyto(np.asarray(part_of(self._arrays, self.contents, index)), np.asarray(data))  # without the GIL
-        return True
+    def place(self, index: int) -> memoryview | None:
+        """Where to receive a piece; it is the caller's until ``give_back``, or for good. None where it is taken."""
+        if index in self._taken:
+            return None
+        self._taken.add(index)
+        return part_of(self._arrays, self.contents, index)
+
+    def give_back(self, index: int) -> None:
+        """Nobody receives into this place any more, and what is there is not the piece."""
+        self._taken.discard(index)
+
+    def proves(self, index: int, data: memoryview) -> bool:
+        """Whether this is the piece."""
+        return blake3(data).digest() == self.contents.hashes[index]
+
+    def accept(self, index: int, data: memoryview, in_place: bool) -> None:
+        """Take a piece that is the right one."""
+        if in_place:
+            self._filled.add(index)
+        else:
+            self._apart[index] = data
+
+    @property
+    def lacking(self) -> list[int]:
+        """The pieces that the state lacks."""
+        return [i for i in range(len(self.contents.hashes)) if i not in self._filled and i not in self._apart]
 
     def state(self, threads: int = 1) -> OuterState:
-        """The state, once all pieces are here; it takes the arrays over, and the file alone stays."""
+        """The state that lacks nothing, once nobody receives into a place any more; it takes the arrays over."""
+        for index in self._apart.keys() - self._filled:
+            part_of(self._arrays, self.contents, index)[:] = self._apart[index]
+        self._apart.clear()
         arrays, self._arrays = self._arrays, (np.empty(0, np.float32), np.empty(0, np.float32))
-        return OuterState(*arrays, self.contents.step, self.contents.tokens, threads)
+        return OuterState(*arrays, self.contents.step, self.contents.tokens, threads, self.contents.hashes)
+
+    def going_on(self, state: OuterState) -> Copy:
+        """The same file, to be completed from the state that was made of it. Raises OSError."""
+        copy = Copy(os.dup(self._descriptor), self.contents)
+        copy.have = set(self.have)
+        copy.begin(state)
+        return copy
 
 
 class Copy(PieceFile):
@@ -169,8 +208,12 @@ class Copy(PieceFile):
     def of(cls, directory: Path, state: OuterState, contents: Contents) -> Copy:
         """A file without a piece; ``contents`` are those of the state now. Raises OSError."""
         copy = cls.nameless(directory, contents)
-        copy._state = state
+        copy.begin(state)
         return copy
+
+    def begin(self, state: OuterState) -> None:
+        """Take what the file lacks from this state from now on."""
+        self._state = None if len(self.have) == len(self.contents.hashes) else state
 
     @property
     def given(self) -> Set[int]:
@@ -197,7 +240,7 @@ class Copy(PieceFile):
         return True
 
 
-def part_of(arrays: tuple[Float32, Float32], contents: Contents, index: int) -> memoryview:
+def part_of(arrays: Arrays, contents: Contents, index: int) -> memoryview:
     """The bytes of a piece in the anchor and the momentum themselves."""
     array, piece = divmod(index, len(contents.hashes) // 2)
     return arrays[array].view(np.uint8).data[piece * PIECE : (piece + 1) * PIECE]

@@ -1,4 +1,9 @@
-"""Saving beside training: a copy is taken, which is quick, and a thread writes it while training goes on."""
+"""Saving beside training, without a copy in memory.
+
+What the next inner step changes (the inner optimizer's state, above all) is handed to the system's cache of files
+before training goes on. What stays as it is until the next outer step is written while it does, in a thread that waits
+for the disk.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +12,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from prime_p2p.errors import PrimeError
-from prime_p2p.state.checkpoint import Checkpoint, Content, content_of
-from prime_p2p.state.checkpoints import Checkpoints
+from prime_p2p.outer.state import Hold
+from prime_p2p.state.checkpoint import Checkpoint
+from prime_p2p.state.checkpoints import Checkpoints, Draft
 
 DISK_DEADLINE = 600.0  # seconds for the last checkpoint but one to reach the disk at the end
-
-
-class Copies:
-    """Copies of tensors in memory that is used again the next time: getting new memory takes ten times as long."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, torch.Tensor] = {}
-
-    def take(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the CPU, which stays as it is until the next one of this name is taken."""
-        copy = self._kept.get(name)
-        if copy is None or (copy.shape, copy.dtype) != (tensor.shape, tensor.dtype):
-            copy = self._kept[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
-        return copy.copy_(tensor)
 
 
 class Saver:
@@ -39,26 +29,29 @@ class Saver:
     def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None]) -> None:
         self._checkpoints = checkpoints
         self._report = report
-        self._copies = Copies()
         self._writing: threading.Thread | None = None
         self._step = 0
         self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def begin(self, checkpoint: Checkpoint) -> None:
-        """Copy a checkpoint and write it in the background; not where the one before is still being written."""
+        """Write a checkpoint, most of it in the background; not where the one before is still being written."""
         self.poll()
         step = checkpoint.outer.step
         if self._writing is not None:
             self._report(f"no checkpoint at outer step {step}: that of outer step {self._step} is still being written")
             return
+        hold = checkpoint.outer.hold()
         try:
-            with checkpoint.outer.lock:
-                content = content_of(checkpoint, self._copies.take)
-            thread = threading.Thread(target=self._write, args=(content,), name="checkpoint", daemon=True)
+            draft = self._checkpoints.begin(checkpoint)
+            thread = threading.Thread(target=self._write, args=(draft, hold), name="checkpoint", daemon=True)
             thread.start()
-        except (MemoryError, RuntimeError) as error:  # torch has no other error for memory that is not there
+        except (OSError, MemoryError, RuntimeError) as error:  # the last one of torch, or for a thread too many
+            hold.release()
             self._report(f"no checkpoint at outer step {step}: {str(error).splitlines()[0]}")
             return
+        except BaseException:
+            hold.release()
+            raise
         self._writing, self._step = thread, step
 
     def poll(self) -> None:
@@ -98,8 +91,13 @@ class Saver:
         except PrimeError as error:
             self._report(str(error))
 
-    def _write(self, content: Content) -> None:
+    def _write(self, draft: Draft, hold: Hold) -> None:
         try:
-            self._checkpoints.write(content)
+            with hold:
+                self._checkpoints.write_outer(draft)
+            if hold.broken:
+                draft.remove()
+                raise OSError("the disk was so slow that the next outer step came first")
+            self._checkpoints.complete(draft)
         except (OSError, MemoryError) as error:  # a full disk, say: the older ones are whole
-            self._failures.put(f"no checkpoint at outer step {content.numbers.step}: {error}")
+            self._failures.put(f"no checkpoint at outer step {draft.numbers.step}: {error}")

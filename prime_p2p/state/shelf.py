@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from prime_p2p.network import tasks
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state.piece_file import Contents, Copy, PieceFile
@@ -37,7 +38,7 @@ class Shelf:
         self._journal = journal
         self._kept: dict[bytes, _Kept] = {}
         self._beginning = asyncio.Lock()
-        self._writing: set[asyncio.Task[None] | None] = set()
+        self._writing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def present(self) -> Contents | None:
@@ -64,13 +65,19 @@ class Shelf:
     def put(self, file: PieceFile) -> None:
         """Give the pieces of ``file`` too, as they come."""
         self._kept.pop(file.digest, None)
-        while (
-            len(self._kept) >= KEPT
-        ):  # those who are fetching an older one go on: its file is there as long as they are
+        # Those who are fetching an older one go on: its file is there as long as they are.
+        while len(self._kept) >= KEPT:
             self.drop(min(self._kept, key=lambda digest: self._kept[digest].file.contents.step))
         self._kept[file.digest] = _Kept(file, time.monotonic())
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LIFETIME / 4, self._look)
+
+    def complete(self, copy: Copy) -> None:
+        """Give a copy, and write what it lacks before the next outer step, whoever asks for which piece."""
+        self.put(copy)
+        writing = asyncio.create_task(self._write(copy))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
 
     def drop(self, digest: bytes) -> None:
         self._kept.pop(digest, None)
@@ -94,13 +101,18 @@ class Shelf:
             if digest not in self._kept and state is not None and self._room(state.step):
                 contents = await self.present()
                 if contents is not None and contents.digest == digest:
-                    copy = Copy.of(self.directory, state, contents)
-                    self.put(copy)
-                    self._writing.add(asyncio.create_task(self._write(copy)))
+                    self.complete(Copy.of(self.directory, state, contents))
             return self.find(digest)
 
+    async def close(self) -> None:
+        """Give nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await tasks.end(self._writing)
+        self._kept.clear()
+
     async def _write(self, copy: Copy) -> None:
-        """Write all of it before the next outer step, whoever asks for which piece."""
+        begun = len(copy.have)
         try:
             for index in copy.missing:
                 if not await asyncio.to_thread(copy.take, index):
@@ -108,12 +120,11 @@ class Shelf:
             else:
                 logger.info("wrote a snapshot of outer step %d", copy.contents.step)
                 return
-            logger.info("no snapshot of outer step %d: the next one came in between", copy.contents.step)
+            logger.info("no whole snapshot of outer step %d: the next one came in between", copy.contents.step)
         except OSError as error:
             logger.warning("no snapshot of outer step %d: %s", copy.contents.step, error)
-        finally:
-            self._writing.discard(asyncio.current_task())
-        self.drop(copy.digest)
+        if not begun:  # of one that was fetched others have the rest
+            self.drop(copy.digest)
 
     def _room(self, present: int) -> bool:
         """Whether a snapshot of our present state, at this outer step, may be written: not where one will do."""

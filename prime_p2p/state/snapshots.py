@@ -11,11 +11,12 @@ from prime_p2p.network import tasks
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.state import OuterState
+from prime_p2p.state.backlog import Backlog
 from prime_p2p.state.choice import choose
 from prime_p2p.state.client import Lacking, StateClient
 from prime_p2p.state.download import Download
 from prime_p2p.state.messages import Offers, TransferError
-from prime_p2p.state.piece_file import Contents, Growing
+from prime_p2p.state.piece_file import Arrays, Contents, Growing
 from prime_p2p.state.shelf import Shelf
 from prime_p2p.state.standing import Standing
 
@@ -42,10 +43,11 @@ class Snapshots:
         self.pieces = 0
         """Pieces fetched so far: grows as long as there is progress."""
 
-    async def fetch(self, digest: bytes, n: int, reach: int) -> OuterState:
+    async def fetch(self, digest: bytes, n: int, reach: int, arrays: Arrays | None = None) -> OuterState:
         """A state of n parameters of the lineage that is at ``digest``, at most ``reach`` outer steps behind it.
 
-        Raises TransferError where nobody gives one, OSError where it cannot be stored.
+        It is made in ``arrays``, anchor and momentum, where some are given; whatever is in them is lost. Raises
+        TransferError where nobody gives a state, OSError where there can be no file for it.
         """
         offers = await self._offers(digest)
         begun = {bytes.fromhex(path.stem): path for path in self._shelf.directory.glob(f"*{SUFFIX}")}
@@ -55,29 +57,40 @@ class Snapshots:
             if contents is not None:
                 for path in (path for other, path in begun.items() if other != wanted):
                     path.unlink(missing_ok=True)
-                return await self._download(contents)
+                return await self._download(contents, arrays)
         raise TransferError("nobody gives a snapshot that others agree with")
 
-    async def _download(self, contents: Contents) -> OuterState:
+    async def _download(self, contents: Contents, arrays: Arrays | None) -> OuterState:
         path = self._shelf.directory / f"{contents.digest.hex()}{SUFFIX}"
-        file = await asyncio.to_thread(Growing.at, path, contents)
+        file = await asyncio.to_thread(Growing.at, path, contents, arrays)
         count, found = len(contents.hashes), len(file.have)
         if found:
             logger.info("%d of %d pieces of a snapshot are here already", found, count)
         self._shelf.put(file)
+        kept = False
         try:
-            await Download(self._client, file, self._peers, self._standing).run()
+            backlog = Backlog(file)
+            try:
+                await Download(self._client, file, backlog, self._peers, self._standing).run()
+            finally:
+                self.pieces += count - len(file.lacking) - found
+                kept = await asyncio.to_thread(backlog.stop)
+            state = await asyncio.to_thread(file.state)
         except BaseException:
             self._shelf.drop(file.digest)
             raise
-        finally:
-            self.pieces += len(file.have) - found
-        state = await asyncio.to_thread(file.state)
         path.unlink(missing_ok=True)
-        if state.digest != contents.digest:  # each piece was right when it was stored
-            self._shelf.drop(file.digest)
-            raise TransferError(f"the snapshot was damaged in {self._shelf.directory}")
+        self._go_on_giving(file, state, kept)
         return state
+
+    def _go_on_giving(self, file: Growing, state: OuterState, kept: bool) -> None:
+        try:
+            if not kept:
+                raise OSError("the disk takes too long")
+            self._shelf.complete(file.going_on(state))
+        except OSError as error:
+            logger.warning("what was fetched is not given to others: %s", error)
+            self._shelf.drop(file.digest)
 
     async def _offers(self, digest: bytes) -> dict[str, Offers]:
         """What the others give and know; those that take long are not waited for where one answer is of use."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 
-def flatten(
-    tree: Any, take: Callable[[str, torch.Tensor], torch.Tensor] | None = None
-) -> tuple[Any, dict[str, torch.Tensor]]:
-    """What ``json.dumps`` takes, and the tensors it refers to: contiguous, on the CPU, no two with shared memory.
+def flatten(tree: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    """What ``json.dumps`` takes, and the tensors it refers to: those of the tree themselves, no copies.
 
-    ``take`` may make such a tensor of one in the tree and its name; without it, a tensor that is so already is not
-    copied. Lists stand for themselves; other containers and tensors become an object with one key that says what it is.
-    Keys of dicts need not be strings. Raises TypeError for what is no dict, list, tuple, tensor, str, number, bool or
-    None.
+    Lists stand for themselves; other containers and tensors become an object with one key that says what it is. Keys of
+    dicts need not be strings. Raises TypeError for what is no dict, list, tuple, tensor, str, number, bool or None.
     """
-    flat = _Flat(take)
+    flat = _Flat()
     return flat.encode(tree), flat.tensors
 
 
@@ -39,11 +35,9 @@ def unflatten(encoded: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 
 class _Flat:
-    def __init__(self, take: Callable[[str, torch.Tensor], torch.Tensor] | None) -> None:
-        self._take = take or self._plain
+    def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[int, str] = {}  # of tensors by id, so that one that occurs twice is written once
-        self._storages: set[int] = set()
 
     def encode(self, tree: Any) -> Any:
         if tree is None or isinstance(tree, (bool, int, float, str)):
@@ -62,13 +56,5 @@ class _Flat:
         name = self._names.get(id(tensor))
         if name is None:
             name = self._names[id(tensor)] = str(len(self.tensors))
-            self.tensors[name] = self._take(name, tensor.detach())
+            self.tensors[name] = tensor
         return name
-
-    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        plain = tensor.cpu().contiguous()
-        storage = plain.untyped_storage()
-        if storage.nbytes() != plain.nbytes or storage.data_ptr() in self._storages:
-            return plain.clone()  # safetensors refuses tensors that share memory
-        self._storages.add(storage.data_ptr())
-        return plain

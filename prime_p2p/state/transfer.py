@@ -86,6 +86,7 @@ class StateServer:
     async def serve(self) -> None:
         """Answer from now on."""
         self.shelf = Shelf(self._source.directory, self._source.state, self._source.journal)
+        self._node.closes(self.shelf.close)
         await self._node.serve(protocol(self._run), STATE, self._answer)
 
     async def _answer(self, stream: Stream) -> None:

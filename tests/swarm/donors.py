@@ -17,8 +17,8 @@ from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.state.backlog import Backlog
 from prime_p2p.state.client import StateClient
-from prime_p2p.state.download import Download
 from prime_p2p.state.snapshots import Snapshots
 from prime_p2p.state.standing import Standing
 from prime_p2p.state.transfer import ServingLimits, Source, StateServer
@@ -133,13 +133,13 @@ async def _donor(folder: Path, n: int, rate: float, *bootstrap: str) -> None:
 
 
 async def _joiner(folder: Path, n: int, bootstrap: str, digest: bytes) -> None:
-    stored = Download._stored
+    write = Backlog._write
 
-    def tell(download: Download, index: int) -> None:
-        stored(download, index)
+    def tell(backlog: Backlog, index: int, data: memoryview) -> None:
+        write(backlog, index, data)
         print(index, flush=True)
 
-    Download._stored = tell  # type: ignore[method-assign]
+    Backlog._write = tell  # type: ignore[method-assign]
     node = await Node.create(NodeConfig(folder / "identity.key", (bootstrap,)))
     async with contextlib.AsyncExitStack() as opened:
         opened.push_async_callback(node.close)

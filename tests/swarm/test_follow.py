@@ -12,6 +12,7 @@ import pytest
 from donors import OUTER, RUN, Joiner, serve
 from donors import Lineage as Donor
 
+from prime_p2p.allreduce.codec import Float32
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal
@@ -81,6 +82,10 @@ def lineage_of(*peers: str, at: Donor) -> Lineage:
     return Lineage(at.state.step, at.state.digest, at.state.tokens, peers)
 
 
+def cannot_be_needed(anchor: Float32, momentum: Float32) -> None:
+    raise AssertionError("the initial state is not asked for")
+
+
 def first_asks(monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     """Have this peer asked before the others."""
 
@@ -131,7 +136,8 @@ def test_who_joins_replays_what_was_missed_since_the_snapshot_was_written(tmp_pa
         for one in (ahead, other):
             one.outer_step()
         here.best_lineage = lambda refresh=False: lineage_of(*peers, at=ahead)  # type: ignore[attr-defined]
-        found = follower.state_of_the_run(donor(tmp_path / "mine", 0).state)
+        mine = donor(tmp_path / "mine", 0).state
+        found = follower.state_of_the_run(mine, cannot_be_needed)
         assert found is not None
         assert found.digest == ahead.state.digest
 
@@ -143,8 +149,34 @@ def test_who_has_what_the_others_hold_fetches_nothing(tmp_path: Path) -> None:
         follower, joiner = here.follower([peer])
         here.best_lineage = lambda refresh=False: lineage_of(peer, at=new)  # type: ignore[attr-defined]
         mine = donor(tmp_path / "mine", 0).state
-        assert follower.state_of_the_run(mine) is mine
+        assert follower.state_of_the_run(mine, cannot_be_needed) is mine
         assert joiner.client.bytes_received == 0
+
+
+def test_who_joins_has_one_state_in_memory_and_its_own_again_where_nobody_gives_another(tmp_path: Path) -> None:
+    with place() as here:
+        ahead = donor(tmp_path / "ahead", 3)
+        peer = here.donor("donor", ahead)
+        follower, joiner = here.follower([peer])
+        mine = donor(tmp_path / "mine", 0).state
+        before, initial = mine.digest, mine.anchor.copy()
+        seen: list[Lineage | None] = [lineage_of(peer, at=ahead), None]
+        here.best_lineage = lambda refresh=False: seen.pop(0)  # type: ignore[attr-defined]
+        joiner.peers.clear()  # those who held it are gone
+        mine.anchor[:] = 7  # as after a part of a download
+
+        def refill(anchor: Float32, momentum: Float32) -> None:
+            anchor[:], momentum[:] = initial, 0
+
+        assert follower.state_of_the_run(mine, refill) is None
+        assert (mine.step, mine.digest) == (0, before)
+        assert mine.anchor.tobytes() == initial.tobytes()
+        seen = [lineage_of(peer, at=ahead)]
+        joiner.peers.append(peer)
+        found = follower.state_of_the_run(mine, refill)
+        assert found is not None
+        assert found.digest == ahead.state.digest
+        assert found.anchor is mine.anchor
 
 
 def lying(ahead: Donor, change: Callable[[Any, Any], tuple[Any, Any]]) -> None:

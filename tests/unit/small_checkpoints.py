@@ -57,8 +57,11 @@ def killed_while_saving(directory: Path, seconds: float, n: int) -> None:
 def main(directory: Path, trials: int, n: int) -> None:
     torch.set_num_threads(1)  # a child must not need threads that only its parent has
     chance, reached, torn = random.Random(2), 0, 0
+    began = time.monotonic()
+    Checkpoints(directory).save(small(1, n))
+    usual = time.monotonic() - began
     for _ in range(trials):
-        killed_while_saving(directory, 0.002 + chance.random() * 0.04, n)
+        killed_while_saving(directory, chance.random() * 3 * usual, n)
         torn += bool(list(directory.glob("*.partial")))
         newest = Checkpoints(directory).load_newest()
         assert newest is not None or not reached

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from blake3 import blake3
 
 from prime_p2p.allreduce.codec import CHUNK, BlockVector, Float32, accumulate, quantise
 from prime_p2p.outer import nesterov
+from prime_p2p.outer import state as outer_states
 from prime_p2p.outer.digest import PIECE, pieces, state_digest
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -139,6 +141,31 @@ def test_the_lock_is_held_while_the_arrays_change_and_free_afterwards(monkeypatc
     state.apply(some_update(10), 1, OuterOptimizer())
     assert held == [True]
     assert not state.lock.locked()
+
+
+def test_a_state_that_is_held_changes_when_the_hold_is_released() -> None:
+    state = OuterState.initial(golden_vector("anchor", 10))
+    before = state.digest
+    with state.hold() as hold:
+        step = threading.Thread(target=state.apply, args=(some_update(10), 1, OuterOptimizer()))
+        step.start()
+        step.join(0.2)
+        assert state.digest == before
+    step.join(60)
+    assert (state.step, hold.broken) == (1, False)
+
+
+def test_a_hold_is_broken_before_a_state_changes_that_waited_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = OuterState.initial(golden_vector("anchor", 10))
+    seen = []
+    with state.hold() as hold:
+        monkeypatch.setattr(outer_states, "HOLD_DEADLINE", 0.1)
+        monkeypatch.setattr(nesterov, "step", lambda *_: seen.append(hold.broken))
+        state.apply(some_update(10), 1, OuterOptimizer())
+    assert seen == [True]
+    monkeypatch.setattr(outer_states, "HOLD_DEADLINE", 60.0)
+    state.put_back(0, 0, lambda anchor, momentum: None)
+    assert state.step == 0
 
 
 def test_an_update_of_another_length_is_refused_and_changes_nothing() -> None:

@@ -45,31 +45,78 @@ def test_a_wrong_number_of_hashes_does_not_fit(count: int) -> None:
     assert not Contents(3, 300, N, [bytes(32)] * count).fits
 
 
-def test_a_file_takes_the_right_pieces_only_and_then_is_the_state(tmp_path: Path) -> None:
-    state, other = new_state(), new_state(1)
+def test_pieces_are_received_in_their_places_by_one_at_a_time_and_then_are_the_state(tmp_path: Path) -> None:
+    state = new_state()
     file = Growing.at(tmp_path / "file", contents_of(state))
-    assert file.missing == [0, 1, 2, 3]
-    assert not file.store(2, piece(other, 2))
+    assert file.lacking == [0, 1, 2, 3]
     for index in range(4):
-        assert file.store(index, piece(state, index))
+        place = file.place(index)
+        assert place is not None
+        assert file.place(index) is None
+        place[:] = bytes(len(place))  # what a peer sent that broke off, or something wrong
+        assert not file.proves(index, place)
+        file.give_back(index)
+        place = file.place(index)
+        assert place is not None
+        if index == 2:  # somebody else gives it first, and this one goes on with who knows what
+            assert file.proves(index, piece(state, index))
+            file.accept(index, piece(state, index), in_place=False)
+        else:
+            place[:] = piece(state, index)
+            assert file.proves(index, place)
+            file.accept(index, place, in_place=True)
+            assert file.place(index) is None
+    assert file.lacking == []
+    found = file.state()
+    assert (found.digest, found.pieces) == (state.digest, state.pieces)
+    assert found.anchor.tobytes() == state.anchor.tobytes()
+    assert found.momentum.tobytes() == state.momentum.tobytes()
+
+
+def test_a_state_is_made_in_the_arrays_that_are_there(tmp_path: Path) -> None:
+    state, other = new_state(), new_state(1)
+    arrays = (other.anchor, other.momentum)
+    file = Growing.at(tmp_path / "file", contents_of(state), arrays)
+    for index in range(4):
+        file.accept(index, piece(state, index), in_place=False)
     found = file.state()
     assert found.digest == state.digest
-    assert found.momentum.tobytes() == state.momentum.tobytes()
+    assert found.anchor is arrays[0]
+    assert found.momentum is arrays[1]
 
 
 def test_a_file_that_is_opened_again_has_what_its_bytes_prove(tmp_path: Path) -> None:
     state = new_state()
     file = Growing.at(tmp_path / "file", contents_of(state))
     for index in (0, 1, 3):
-        file.store(index, piece(state, index))
+        file.write(index, piece(state, index))
     with open(tmp_path / "file", "rb+") as damaged:
         damaged.seek(7)
         damaged.write(b"?")
     again = Growing.at(tmp_path / "file", contents_of(state))
-    assert again.missing == [0, 2]
+    assert again.missing == again.lacking == [0, 2]
     for index in (0, 2):
-        again.store(index, piece(state, index))
+        again.accept(index, piece(state, index), in_place=False)
     assert again.state().digest == state.digest
+
+
+def test_what_the_file_of_a_download_lacks_is_taken_from_its_state_while_that_is_there(tmp_path: Path) -> None:
+    state = new_state()
+    for goes_on in (True, False):
+        file = Growing.at(tmp_path / "file", contents_of(state))
+        for index in range(4):
+            file.accept(index, piece(state, index), in_place=False)
+        file.write(1, piece(state, 1))
+        file.have = {1}
+        found = file.state()
+        copy = file.going_on(found)
+        assert copy.have == {1}
+        if not goes_on:
+            found.end()
+        assert copy.given == {0, 1, 2, 3}
+        assert [copy.take(index) for index in range(4)] == [goes_on, True, goes_on, goes_on]
+        assert copy.given == ({0, 1, 2, 3} if goes_on else {1})
+        (tmp_path / "file").unlink()
 
 
 def test_a_file_of_another_length_is_begun_anew(tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from small_checkpoints import check, small
 
+from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import PrimeError
+from prime_p2p.outer import state as outer_state
+from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.outer.state import OuterState
 from prime_p2p.state import checkpoint as files
 from prime_p2p.state import saver as savers
-from prime_p2p.state.checkpoint import Checkpoint, Content
+from prime_p2p.state.checkpoint import Checkpoint
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.saver import Saver
 
@@ -21,25 +26,25 @@ PATIENCE = 60
 
 
 class SlowDisk:
-    """A disk that writes when it is told to, and fails when it is told to."""
+    """A disk that writes the outer state when it is told to, and fails when it is told to."""
 
-    def __init__(self, write: Callable[[Path, Content], None]) -> None:
-        self._write = write
+    def __init__(self, write_outer: Callable[[Path, OuterState], None]) -> None:
+        self._write_outer = write_outer
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.error: OSError | None = None
 
-    def write(self, folder: Path, content: Content) -> None:
+    def write_outer(self, folder: Path, outer: OuterState) -> None:
         self.begun.set()
         assert self.may_go_on.wait(PATIENCE)
-        self._write(folder, content)
+        self._write_outer(folder, outer)
         if self.error is not None:
             raise self.error
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
-    disk = SlowDisk(files.write)
-    monkeypatch.setattr(files, "write", disk.write)
+    disk = SlowDisk(files.write_outer)
+    monkeypatch.setattr(files, "write_outer", disk.write_outer)
     yield disk
     disk.may_go_on.set()
 
@@ -64,12 +69,11 @@ def newest(tmp_path: Path) -> Checkpoint:
 def test_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_of_it(
     tmp_path: Path, saver: Saver, disk: SlowDisk, said: list[str]
 ) -> None:
-    for step in (1, 2):  # the second one is copied into the memory of the first
+    for step in (1, 2):
         checkpoint = small(step)
         saver.begin(checkpoint)
         assert disk.begun.wait(PATIENCE)
-        for array in (checkpoint.outer.anchor, checkpoint.outer.momentum, checkpoint.local.parameters):
-            array[:] = 99
+        checkpoint.local.parameters[:] = 99
         checkpoint.local.optimizer["state"][0]["mean"].fill_(99)
         checkpoint.local.optimizer["param_groups"][0]["lr"] = 99
         checkpoint.local.rng_state.fill_(99)
@@ -141,15 +145,53 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, saver: Saver, 
     assert "checkpoints" in line
 
 
-def test_memory_that_is_not_there_is_one_line(saver: Saver, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: object, **__: object) -> None:
-        raise RuntimeError("can't allocate memory\nand a stack")
-
-    monkeypatch.setattr(savers.torch, "empty", no_memory)
+def test_an_outer_step_comes_when_the_state_before_it_is_written(
+    tmp_path: Path, saver: Saver, disk: SlowDisk, said: list[str]
+) -> None:
     checkpoint = small(1)
     saver.begin(checkpoint)
-    assert said == ["no checkpoint at outer step 1: can't allocate memory"]
-    assert not checkpoint.outer.lock.locked()
+    assert disk.begun.wait(PATIENCE)
+    threading.Timer(0.2, disk.may_go_on.set).start()
+    checkpoint.outer.apply(BlockVector.empty(1000), 1, OuterOptimizer())
+    saver.finish()
+    assert newest(tmp_path).outer.step == 1
+    assert checkpoint.outer.step == 2
+    assert said == []
+
+
+def test_an_outer_step_does_not_wait_for_a_slow_disk_without_an_end(
+    tmp_path: Path, saver: Saver, disk: SlowDisk, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outer_state, "HOLD_DEADLINE", 0.1)
+    checkpoint = small(1)
+    saver.begin(checkpoint)
+    assert disk.begun.wait(PATIENCE)
+    checkpoint.outer.apply(BlockVector.empty(1000), 1, OuterOptimizer())
+    disk.may_go_on.set()
+    saver.finish()
+    assert said == ["no checkpoint at outer step 1: the disk was so slow that the next outer step came first"]
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    saver.begin(small(2))
+    saver.finish()
+    assert newest(tmp_path).outer.step == 2
+
+
+@pytest.mark.parametrize("kind", [MemoryError, RuntimeError, OSError])
+def test_what_goes_wrong_before_training_goes_on_is_one_line(
+    tmp_path: Path, saver: Saver, said: list[str], monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise kind("no memory\nand a stack")
+
+    checkpoint = small(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_local", fail)
+        saver.begin(checkpoint)
+    assert said == ["no checkpoint at outer step 1: no memory"]
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    began = time.monotonic()
+    checkpoint.outer.apply(BlockVector.empty(1000), 1, OuterOptimizer())
+    assert time.monotonic() - began < outer_state.HOLD_DEADLINE / 2
 
 
 def test_a_disk_that_does_not_answer_is_not_waited_for_without_an_end(

@@ -53,16 +53,6 @@ def test_a_tensor_that_occurs_twice_is_written_once_and_comes_back_as_one() -> N
     assert first is second
 
 
-def test_tensors_that_share_memory_are_written_apart() -> None:
-    base = torch.arange(10.0)
-    views = [base[2:4], base, base.view(2, 5), base[::2]]
-    _, tensors = flatten(views)
-    assert [tensor.tolist() for tensor in tensors.values()] == [view.tolist() for view in views]
-    storages = [tensor.untyped_storage() for tensor in tensors.values()]
-    assert [storage.nbytes() for storage in storages] == [view.nbytes for view in views]
-    assert len({storage.data_ptr() for storage in storages}) == len(views)
-
-
 @pytest.mark.parametrize("odd", [object(), {1, 2}, b"bytes", 1j, torch.float32])
 def test_other_objects_are_refused(odd: Any) -> None:
     with pytest.raises(TypeError, match="cannot be written"):
