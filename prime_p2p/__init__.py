@@ -16,12 +16,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
     from prime_p2p.outer.nesterov import OuterOptimizer
+    from prime_p2p.state.checkpoints import Checkpoints
     from prime_p2p.swarm.gathering import RoundPolicy
     from prime_p2p.swarm.swarm import Swarm, SwarmOptions
 
-__all__ = ["DiLoCo", "DiLoCoOptions", "OuterOptimizer", "OuterStep", "RoundPolicy", "Swarm", "SwarmOptions"]
+__all__ = [
+    "Checkpoints",
+    "DiLoCo",
+    "DiLoCoOptions",
+    "OuterOptimizer",
+    "OuterStep",
+    "RoundPolicy",
+    "Swarm",
+    "SwarmOptions",
+]
 
 _HOMES = {
+    "Checkpoints": "prime_p2p.state.checkpoints",
     "DiLoCo": "prime_p2p.diloco",
     "DiLoCoOptions": "prime_p2p.diloco",
     "OuterOptimizer": "prime_p2p.outer.nesterov",

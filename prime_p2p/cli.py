@@ -103,6 +103,9 @@ def peer(
         typer.Option(min=0, max=1e9, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing."),
     ] = 100.0,
     sets: SetOption = None,
+    init: Annotated[
+        bool, typer.Option("--init", help="Begin the run if nobody holds a state of it, whatever the recipe says.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")] = False,
     watch_parent: ParentOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens in detail on standard error.")] = False,
@@ -120,7 +123,7 @@ def peer(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s" if verbose else logging.BASIC_FORMAT,
         stream=sys.stderr,
     )
-    loaded = Recipe.load(find_recipe(recipe), sets or ())
+    loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
 
     return run(
         PeerOptions(

@@ -47,16 +47,18 @@ UNFIT_ROUNDS = 3  # pseudo-gradients in a row that are not fit to be averaged be
 
 @dataclass(frozen=True)
 class DiLoCoOptions:
-    """``directory`` keeps the journal (a temporary folder without one), ``journal_length`` outer steps of it;
-    ``description`` is what else all peers of the run must agree on; ``threads`` may be used by the outer step;
-    ``resume`` is a checkpoint from this peer's own disk, to go on from instead of the model's parameters. A
-    pseudo-gradient more than ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is).
-    ``serving`` limits what others may fetch from this peer. Where nobody holds a state of the run, a peer that
-    ``may_start`` it does so, and any other waits; None: one whose swarm has joined nobody may.
+    """``directory`` keeps the journal (a temporary folder without one): ``journal_length`` outer steps for others, as
+    many at all peers, and ``journal_keep`` for this peer's own restart, where that is more; ``description`` is what
+    else all peers of the run must agree on; ``threads`` may be used by the outer step; ``resume`` is a checkpoint from
+    this peer's own disk, to go on from instead of the model's parameters. A pseudo-gradient more than
+    ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is). ``serving`` limits what
+    others may fetch from this peer. Where nobody holds a state of the run, a peer that ``may_start`` it does so, and
+    any other waits; None: one whose swarm has joined nobody may.
     """
 
     directory: Path | None = None
     journal_length: int = 16
+    journal_keep: int = 0
     description: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
     resume: Checkpoint | None = None
@@ -131,7 +133,7 @@ class DiLoCo:
         if directory is None:
             self._temporary = TemporaryFolder()
             directory = self._temporary.path
-        self.journal = Journal(directory, options.journal_length)
+        self.journal = Journal(directory, options.journal_length, options.journal_keep)
         self._go_on_with_the_journal()
         self._mine = PseudoGradient(self.parameters, options.explosion_factor)
         self._mine.usual.past.extend(local.usual_sizes if local else ())

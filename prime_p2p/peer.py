@@ -67,6 +67,7 @@ class Peer:
         saved_at = saved.outer.step if saved else 0
         options = DiLoCoOptions(
             directory / "journal",
+            journal_keep=self.recipe.checkpoint.every,  # so that it leads on from the newest checkpoint
             description=self.recipe.shared(),
             resume=saved,
             explosion_factor=self.recipe.round.explosion_factor,

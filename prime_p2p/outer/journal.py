@@ -42,16 +42,18 @@ class JournalEntry:
 
 
 class Journal:
-    """The last ``length`` updates of one lineage, in ``directory``.
+    """The last updates of one lineage, in ``directory``: ``length`` of them for others, ``keep`` for this peer's own
+    restart where that is more.
 
     Any thread may read while one appends. An update that is torn or damaged is removed with one log line, and is then
     no part of the journal. Other files in the directory are left alone.
     """
 
-    def __init__(self, directory: Path, length: int = 16) -> None:
+    def __init__(self, directory: Path, length: int = 16, keep: int = 0) -> None:
         """Opens the journal that the directory holds, creating the directory; OSError where that is impossible."""
+        self.length = length
         self._directory = directory
-        self._length = length
+        self._keep = max(length, keep)
         self._lock = threading.Lock()
         self._entries: dict[int, JournalEntry] = {}
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,13 +70,8 @@ class Journal:
             else:
                 self._entries[entry.step_before] = entry
 
-    @property
-    def length(self) -> int:
-        """How many updates are kept at most."""
-        return self._length
-
     def append(self, entry: JournalEntry, update: BlockVector) -> None:
-        """Keep an update, and of the others only those that lead to it without a gap, ``length`` in all.
+        """Keep an update, and of the others only those that lead to it without a gap, ``keep`` in all.
 
         Nothing is synced: a file that a power failure tears is found out by its hashes, and other peers have it too.
         Raises OSError, with the journal as before, where the file cannot be written.
@@ -90,7 +87,7 @@ class Journal:
             temporary.unlink(missing_ok=True)
             raise
         with self._lock:
-            kept = {one.step_before: one for one in self._chain_to(entry)[-self._length :]}
+            kept = {one.step_before: one for one in self._chain_to(entry)[-self._keep :]}
             # First the removals: a crash in between must not leave updates of an abandoned lineage behind the new one.
             for step in self._entries.keys() - kept.keys():
                 self._path(step).unlink(missing_ok=True)

@@ -117,10 +117,12 @@ class Process:
 class Peer(Process):
     """A peer that prints events."""
 
-    def __init__(self, bootstrap: str, directory: Path, recipe: Path = RECIPE, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap: str, directory: Path, recipe: Path = RECIPE, init: bool = False, **settings: Any
+    ) -> None:
         sets = [f"--set={key}={value}" for key, value in (SMALL | settings).items()]
         arguments = ["--recipe", str(recipe), "--dir", str(directory), "--threads", "1", "--host", "127.0.0.1"]
-        super().__init__("peer", "--bootstrap", bootstrap, *arguments, "--json", *sets)
+        super().__init__("peer", "--bootstrap", bootstrap, *arguments, "--json", *sets, *(["--init"] if init else []))
         self.directory = directory
         self.steps: list[dict[str, Any]] = []
 

@@ -93,6 +93,14 @@ def test_a_shorter_journal_forgets_with_the_next_update(tmp_path: Path) -> None:
     assert steps_of(journal.entries()) == [5, 6]
 
 
+def test_more_updates_may_be_kept_for_ones_own_restart_than_others_count_on(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, length=2, keep=4)
+    for step in range(6):
+        journal.append(entry_at(step), update_at(step))
+    assert journal.length == 2
+    assert steps_of(Journal(tmp_path, length=2, keep=4).entries()) == [2, 3, 4, 5]
+
+
 def test_the_path_from_a_state_leads_to_the_newest(tmp_path: Path) -> None:
     journal = filled(tmp_path, range(3, 8))
     assert steps_of(journal.path_from(3, digest_at(3))) == [3, 4, 5, 6, 7]
