@@ -1,4 +1,4 @@
-"""Small checkpoints to save, of states that one can tell apart; as a program, it is killed in the middle of it."""
+"""Small checkpoints to save, of states that one can tell apart; as a program, where that goes wrong."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import torch
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
 from prime_p2p.state.checkpoints import Checkpoints
+from prime_p2p.state.saver import Saver
 
 
 def small(step: int, n: int = 1000) -> Checkpoint:
@@ -54,7 +55,8 @@ def killed_while_saving(directory: Path, seconds: float, n: int) -> None:
     os.waitpid(child, 0)
 
 
-def main(directory: Path, trials: int, n: int) -> None:
+def killed(directory: Path, trials: int, n: int) -> None:
+    """Save, and be killed in the middle of it, so often."""
     torch.set_num_threads(1)  # a child must not need threads that only its parent has
     chance, reached, torn = random.Random(2), 0, 0
     began = time.monotonic()
@@ -72,5 +74,22 @@ def main(directory: Path, trials: int, n: int) -> None:
     print(reached, torn)
 
 
+def read_only(directory: Path) -> None:
+    """Try to save where that is not allowed, twice, and print what is said."""
+    if os.geteuid() == 0:
+        os.setuid(65534)  # root may write anywhere
+    saver = Saver(Checkpoints(directory), lambda line: print(line, flush=True))
+    saver.begin(small(2))
+    saver.finish()
+    saver.save_if_possible(small(3))
+    newest = Checkpoints(directory).load_newest()
+    assert newest is not None
+    check(newest)
+    print(newest.outer.step)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "killed":
+        killed(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        read_only(Path(sys.argv[2]))

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,12 +50,29 @@ def test_a_write_that_fails_at_any_byte_leaves_the_older_ones_and_nothing_else(t
 
 
 def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    program = [sys.executable, small_checkpoints.__file__, str(tmp_path), "100", str(BIG)]
+    program = [sys.executable, small_checkpoints.__file__, "killed", str(tmp_path), "100", str(BIG)]
     result = subprocess.run(program, capture_output=True, text=True, timeout=100)
     assert (result.returncode, result.stderr) == (0, "")
     reached, torn = map(int, result.stdout.split())
     assert reached > 10
     assert torn > 10  # so often the kill came in the middle
+
+
+def test_a_folder_that_became_read_only_is_one_line_for_each_checkpoint_and_the_older_one_stays() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        home.chmod(0o755)
+        directory = home / "checkpoints"
+        Checkpoints(directory).save(small(1))
+        directory.chmod(0o555)
+        program = [sys.executable, small_checkpoints.__file__, "read-only", str(directory)]
+        result = subprocess.run(program, capture_output=True, text=True, timeout=100)
+        directory.chmod(0o755)
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second, newest = result.stdout.splitlines()
+    assert first.startswith("no checkpoint at outer step 2: [Errno 13] Permission denied")
+    assert second.startswith("the checkpoint of outer step 3 cannot be written: [Errno 13] Permission denied")
+    assert newest == "1"
 
 
 def test_a_tear_at_any_byte_of_any_file_is_noticed_and_the_older_one_taken(
