@@ -1,9 +1,10 @@
 """How fast a joining peer gets the state of a run: python scripts/state_benchmark.py [--parameters 50] [--donors 1 2 4]
 
 Donors are processes on this machine. A snapshot (8 bytes a parameter) is fetched from 1, 2 and 4 of them several times,
-and as many bytes over raw streams between the same processes just before each; then one missed update is fetched and
-replayed. Also printed: how long the training of a donor waits for the lock of its state while it writes the snapshot,
-and how long hivemind's ``load_state_from_peers`` takes for as many bytes.
+and the same bytes over raw streams between the same processes just before each, once from the state's memory to such
+memory as the snapshot comes to, and once from and to one small buffer; then one missed update is fetched and replayed.
+Also printed: how long the training of a donor waits for the lock of its state while it writes the snapshot, and what
+hivemind's ``load_state_from_peers`` takes for as many bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import resource
 import statistics
 import subprocess
@@ -47,8 +49,11 @@ OUTER = OuterOptimizer()
 
 
 class Bytes(Message):
+    """Send me ``count`` bytes of the anchor and the momentum from ``start`` on, or else any bytes."""
+
     kind: ClassVar[str] = "bytes"
     max_payload: ClassVar[int] = PIECE
+    start: int = -1
     count: int = 0
 
 
@@ -94,32 +99,60 @@ async def donor(folder: Path, n: int, *bootstrap: str) -> None:
         opened.push_async_callback(node.close)
         server = StateServer(node, RUN, Source(lambda: state, journal, {}, folder), STALL)
         await server.serve()
-        await node.serve(RAW, SCHEMA, give_raw)
+        await node.serve(RAW, SCHEMA, functools.partial(give_raw, state))
         with Longest(state) as wait:
             print(node.peer_id, (await node.addresses())[0], before.hex(), after.hex(), flush=True)
             await asyncio.to_thread(sys.stdin.read)
         print(f"{wait.seconds:.4f}", flush=True)
 
 
-async def give_raw(stream: Stream) -> None:
+async def give_raw(state: OuterState, stream: Stream) -> None:
     asked = await stream.receive(stall=STALL)
     assert isinstance(asked, Bytes)
-    piece = memoryview(np.random.default_rng(0).bytes(PIECE))
+    small = memoryview(np.random.default_rng(0).bytes(PIECE))
     for start in range(0, asked.count, PIECE):
-        await stream.send(Bytes(), piece[: asked.count - start], stall=STALL)
+        count = min(PIECE, asked.count - start)
+        part = small[:count] if asked.start < 0 else memory(state, asked.start + start, count)
+        await stream.send(Bytes(), part, stall=STALL)
 
 
-async def take_raw(node: Node, peer: str, count: int) -> None:
+def memory(state: OuterState, start: int, count: int) -> memoryview:
+    """Bytes of a state, as if the momentum followed the anchor; a piece that reaches into both is taken from one."""
+    anchor, momentum = (array.view(np.uint8).data for array in (state.anchor, state.momentum))
+    if start + count <= len(anchor):
+        return anchor[start : start + count]
+    start = max(0, start - len(anchor))
+    return momentum[start : start + count]
+
+
+async def take_raw(node: Node, peer: str, start: int, count: int, into: OuterState | None) -> None:
     stream = await node.open(peer, RAW, SCHEMA, STALL)
-    buffer = memoryview(bytearray(PIECE))
+    small = memoryview(bytearray(PIECE))
     try:
-        await stream.send(Bytes(count=count), stall=STALL)
-        while count:
+        await stream.send(Bytes(start=-1 if into is None else start, count=count), stall=STALL)
+        end = start + count
+        while start < end:
             await stream.receive(stall=STALL)
-            count -= stream.payload_left
-            await stream.receive_into(buffer[: stream.payload_left], stall=STALL)
+            length = stream.payload_left
+            buffer = small[:length] if into is None else memory(into, start, length)
+            await stream.receive_into(buffer, stall=STALL)
+            start += length
     finally:
         stream.abort()
+
+
+async def raw(node: Node, peers: list[str], n: int, in_memory: bool) -> float:
+    """Seconds for as many bytes as a snapshot has, a part from each peer."""
+    into = new_state(n) if in_memory else None
+    part = 8 * n // len(peers)
+    began = time.perf_counter()
+    await asyncio.gather(*(take_raw(node, peer, i * part, part, into) for i, peer in enumerate(peers)))
+    return time.perf_counter() - began
+
+
+def new_state(n: int) -> OuterState:
+    """That of a joiner; a snapshot comes to its memory."""
+    return OuterState.initial(np.zeros(n, np.float32))
 
 
 @contextlib.contextmanager
@@ -145,11 +178,10 @@ async def fetch(node: Node, peers: list[str], digest: bytes, n: int, folder: Pat
     shelf = Shelf(folder, lambda: None, Journal(folder / "journal"))
     client = StateClient(node, RUN, STALL)
     snapshots = Snapshots(client, shelf, lambda: peers, Standing())
-    initial = OuterState.initial(np.zeros(n, np.float32))  # that of a joiner: its memory is there
+    initial = new_state(n)
     began = time.perf_counter()
     state = await snapshots.fetch(digest, n, reach=8, arrays=(initial.anchor, initial.momentum))
     took = time.perf_counter() - began
-    print(f"  received {client.bytes_received / (8 * n):.3f} of a snapshot's bytes")
     await shelf.close()
     return state, took
 
@@ -184,21 +216,18 @@ async def measure(folder: Path, n: int, said: list[tuple[str, ...]], times: int)
             await StateClient(node, RUN, STALL).offers(peer)
         snapshots, ratios = [], []
         for _ in range(times):
-            began, used = time.perf_counter(), _cpu()
-            await asyncio.gather(*(take_raw(node, peer, size // len(peers)) for peer in peers))
-            raw, raw_used = time.perf_counter() - began, _cpu() - used
-            used = _cpu()
+            raw_seconds, buffer_seconds = await raw(node, peers, n, True), await raw(node, peers, n, False)
             state, took = await fetch(node, peers, digests[1], n, folder / "joiner")
             assert state.digest == digests[1]
             print(
-                f"  {len(peers)} donors: snapshot {size / took / 1e6:.0f} MB/s ({took:.2f} s), "
-                f"raw streams {size / raw / 1e6:.0f} MB/s, ratio {raw / took:.2f}; "
-                f"CPU-s here {_cpu() - used:.2f} and {raw_used:.2f}"
+                f"  snapshot {size / took / 1e6:.0f} MB/s, raw streams {size / raw_seconds / 1e6:.0f} MB/s "
+                f"({size / buffer_seconds / 1e6:.0f} from and to one buffer)"
             )
             snapshots.append(took)
-            ratios.append(raw / took)
+            ratios.append((raw_seconds / took, buffer_seconds / took))
             del state
-        print(f"  median of the ratios {statistics.median(ratios):.2f}")
+        memories, buffers = (statistics.median(ratio) for ratio in zip(*ratios, strict=True))
+        print(f"  medians: {memories:.2f} of raw streams, {buffers:.2f} of those from and to one buffer")
         await replay(node, peers[0], n, folder / "joiner", digests)
         return statistics.median(snapshots)
     finally:

@@ -40,7 +40,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._writing: asyncio.Future[None] | None = None
         self._writable = True
         self._paused = False
-        self._finishing = False
         self._ended: asyncio.Future[None] = self._loop.create_future()  # nothing more will come
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.bytes_received = 0
@@ -52,13 +51,13 @@ class Pipe(asyncio.BufferedProtocol):
         Raises:
             Stalled: none has come for `stall` seconds. The pipe is as it was, also when this is cancelled.
         """
-        if not self._spill.length and not self._at_end:
+        if not self._spill.length and not self._ended.done():
             self._reading = self._waiter(self._reading)
             try:
                 await self._watch(self._reading, lambda: 0, stall)
             finally:
                 self._reading = None
-        return self._spill.length > 0 and not self._finishing
+        return self._spill.length > 0
 
     async def read(self, buffer: memoryview, stall: float) -> None:
         """Fill `buffer`.
@@ -67,10 +66,10 @@ class Pipe(asyncio.BufferedProtocol):
             Stalled: no byte has come for `stall` seconds.
             EndOfBytes: see there.
         """
-        got = 0 if self._finishing else self._spill.take(buffer)
+        got = self._spill.take(buffer)
         if self._paused and not self._spill.length:
             self._pause(False)
-        if got < len(buffer) and not self._at_end:
+        if got < len(buffer) and not self._ended.done():
             self._reading = self._waiter(self._reading)
             self._target, self._filled = buffer, got
             try:
@@ -88,7 +87,7 @@ class Pipe(asyncio.BufferedProtocol):
             Stalled: the kernel has taken no byte for `stall` seconds.
             EndOfBytes: see there.
         """
-        if self._finishing or self._transport.is_closing():
+        if self._transport.is_closing():
             raise EndOfBytes
         for buffer in buffers:  # not writelines: on asyncio of Python 3.12 and 3.13 that never pauses (gh-127655)
             self._transport.write(buffer)
@@ -102,31 +101,19 @@ class Pipe(asyncio.BufferedProtocol):
             raise EndOfBytes
         self.bytes_sent += sum(map(len, buffers))
 
-    def finish(self, timeout: float) -> None:
-        """Let what was written leave, tell the other side that no more will come, and close when it has ended too.
+    @property
+    def reading(self) -> bool:
+        """Whether a `read` waits for more bytes."""
+        return self._target is not None
 
-        Closing while bytes still come in would reset the connection and take what was written last with it. After
-        `timeout` seconds that happens all the same.
-        """
-        if self._finishing or self._transport.is_closing():
-            return
-        self._finishing = True
-        self._target = None
-        _wake(self._reading)
-        self._pause(False)
-        self._transport.write_eof()
-        timer = self._loop.call_later(timeout, self.abort)
-        self.closed.add_done_callback(lambda _: timer.cancel())
-        if self._ended.done():
-            self._transport.close()
+    def wake(self) -> None:
+        """Have a `readable` that waits return."""
+        if self._target is None:
+            _wake(self._reading)
 
     def abort(self) -> None:
         """Close at once; what has not left yet is dropped."""
         self._transport.abort()
-
-    @property
-    def _at_end(self) -> bool:
-        return self._finishing or self._ended.done()
 
     def _waiter(self, other: asyncio.Future[None] | None) -> asyncio.Future[None]:
         if other is not None:
@@ -172,15 +159,13 @@ class Pipe(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._target is not None:
             return self._target[self._filled :]
-        if self._finishing:
-            self._spill.clear()
         return self._spill.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_received += nbytes
         if self._target is None:
             self._spill.added(nbytes)
-            self._pause(not self._spill.free and not self._finishing)
+            self._pause(not self._spill.free)
             _wake(self._reading)
             return
         self._filled += nbytes
@@ -208,8 +193,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._target = None
         _wake(self._ended)
         _wake(self._reading)
-        if self._finishing:
-            self._transport.close()
 
 
 class _Spill:

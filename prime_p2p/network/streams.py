@@ -1,14 +1,18 @@
 """Framed messages with payloads over one connection to one peer."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 
 from prime_p2p.errors import PrimeError
+from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import PREFIX_SIZE, FrameError, Message, Schema
 from prime_p2p.network.pipe import Buffer, EndOfBytes, Pipe, Stalled
 
 LINGER = 10.0  # seconds a closed stream waits for the other side to close too, so that what was sent last arrives
+END = bytes(PREFIX_SIZE)  # in the place of a frame: the sender of it sends no more, and reads no more
+_SKIPPED = 64 * 1024  # bytes thrown away at a time
 
 
 class StreamError(PrimeError):
@@ -50,6 +54,7 @@ class Stream:
         self.payload_left = 0
         self._pipe = pipe
         self._sending = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def bytes_sent(self) -> int:
@@ -71,6 +76,8 @@ class Stream:
         views = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
         head = self.schema.encode(message, sum(map(len, views)))
         async with self._sending:
+            if self._closing is not None:
+                raise StreamLost(self.peer_id, "this side has closed the stream")
             try:
                 await self._pipe.write([head, *views], stall)
             except EndOfBytes:
@@ -94,6 +101,9 @@ class Stream:
         await self._wait_for_frame(stall)
         prefix = memoryview(bytearray(PREFIX_SIZE))
         await self._read(prefix, stall)
+        if prefix == END:
+            self.abort()
+            raise StreamClosed(self.peer_id, "closed the stream")
         try:
             header_length, payload_length = self.schema.decode_prefix(prefix)
             header = memoryview(bytearray(header_length))
@@ -132,6 +142,8 @@ class Stream:
             readable = await self._pipe.readable(stall)
         except Stalled:
             raise self._silent(stall) from None
+        if self._closing is not None:
+            raise StreamLost(self.peer_id, "this side has closed the stream")
         if not readable:
             self.abort()
             raise StreamClosed(self.peer_id, "closed the stream")
@@ -156,8 +168,43 @@ class Stream:
         return StreamLost(self.peer_id, "the connection broke")
 
     def close(self) -> None:
-        """End the stream, in both directions. What was sent arrives; what the other side still sends does not."""
-        self._pipe.finish(LINGER)
+        """End the stream, in both directions. What was sent arrives; what the other side still sends does not.
+
+        Where something was sent the connection stays until the other side has read that far, `LINGER` at most: a libp2p
+        daemon whose process has left may reset the stream, and what is on its way is lost then. In the middle of a
+        `receive` of this side it ends at once.
+        """
+        if self._closing is not None:
+            return
+        if not self.bytes_sent or self._pipe.reading:
+            self.abort()  # at once, for the other side to know that nobody reads what it sends
+        self._closing = asyncio.get_running_loop().create_task(self._close())
+        self._pipe.wake()
+
+    async def _close(self) -> None:
+        try:
+            with contextlib.suppress(asyncio.TimeoutError, EndOfBytes, Stalled, FrameError):
+                await within(LINGER, self._end_together())
+        finally:
+            self.abort()
+
+    async def _end_together(self) -> None:
+        """Say that we send no more, and return when the other side has said so too, or has left."""
+        async with self._sending:
+            await self._pipe.write([END], LINGER)
+        await self._skip(self.payload_left)
+        prefix = memoryview(bytearray(PREFIX_SIZE))
+        while True:
+            await self._pipe.read(prefix, LINGER)
+            if prefix == END:
+                return
+            await self._skip(sum(self.schema.decode_prefix(prefix)))
+
+    async def _skip(self, count: int) -> None:
+        buffer = memoryview(bytearray(min(count, _SKIPPED)))
+        while count:
+            await self._pipe.read(buffer[:count], LINGER)
+            count -= len(buffer[:count])
 
     def abort(self) -> None:
         """Close at once; what has not left yet is dropped."""

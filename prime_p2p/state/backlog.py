@@ -1,4 +1,4 @@
-"""Pieces on their way to a file, in a thread of its own: a download never waits for the disk."""
+"""Pieces of a download on their way to a file, in a thread of its own: the download never waits for the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from prime_p2p.state.piece_file import PieceFile
 
 logger = logging.getLogger(__name__)
 
-NICENESS = 10  # of the thread: a download that has the machine to itself comes first
+KEEP_AFTER = 3.0  # seconds of a download that are not worth keeping: for a shorter one nothing is written at all
+NICENESS = 10  # of the thread: the download comes first
 STOP_DEADLINE = 5.0  # seconds that the disk may take for the piece that is being written
 
 
@@ -43,6 +44,7 @@ class Backlog:
     def _run(self) -> None:
         if sys.platform == "linux":  # where threads have a priority of their own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        self._stopped.wait(KEEP_AFTER)
         while (piece := self._queue.get()) is not None and not self._stopped.is_set():
             try:
                 self._write(*piece)

@@ -135,6 +135,21 @@ class Growing(PieceFile):
         self._taken: set[int] = set()  # places that somebody receives into, or that have their piece
         self._filled: set[int] = set()  # places that have their piece
         self._apart: dict[int, memoryview] = {}  # right pieces that are not in their place
+        self._lock = threading.Lock()  # of the arrays' being here, for those who read pieces from them
+
+    @property
+    def given(self) -> Set[int]:
+        return self.have | self._filled
+
+    def read_into(self, buffer: memoryview, index: int) -> memoryview:
+        with self._lock:
+            if index in self._filled:
+                piece = buffer[: self.length_of(index)]
+                piece[:] = part_of(self._arrays, self.contents, index)
+                return piece
+        if index not in self.have:
+            raise OSError("the download is over, and this piece of it was not kept")
+        return super().read_into(buffer, index)
 
     @classmethod
     def at(cls, path: Path, contents: Contents, arrays: Arrays | None = None) -> Growing:
@@ -152,7 +167,7 @@ class Growing(PieceFile):
         return found
 
     def _load(self, index: int) -> bool:
-        return self.proves(index, self.read_into(part_of(self._arrays, self.contents, index), index))
+        return self.proves(index, super().read_into(part_of(self._arrays, self.contents, index), index))
 
     def place(self, index: int) -> memoryview | None:
         """Where to receive a piece; it is the caller's until ``give_back``, or for good. None where it is taken."""
@@ -185,12 +200,14 @@ class Growing(PieceFile):
         """The state that lacks nothing, once nobody receives into a place any more; it takes the arrays over."""
         for index in self._apart.keys() - self._filled:
             part_of(self._arrays, self.contents, index)[:] = self._apart[index]
-        self._apart.clear()
-        arrays, self._arrays = self._arrays, (np.empty(0, np.float32), np.empty(0, np.float32))
+        with self._lock:
+            self._apart.clear()
+            self._filled.clear()
+            arrays, self._arrays = self._arrays, (np.empty(0, np.float32), np.empty(0, np.float32))
         return OuterState(*arrays, self.contents.step, self.contents.tokens, threads, self.contents.hashes)
 
     def going_on(self, state: OuterState) -> Copy:
-        """The same file, to be completed from the state that was made of it. Raises OSError."""
+        """The same file, to be completed from the state that was made here. Raises OSError."""
         copy = Copy(os.dup(self._descriptor), self.contents)
         copy.have = set(self.have)
         copy.begin(state)

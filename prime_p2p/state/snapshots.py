@@ -84,13 +84,14 @@ class Snapshots:
         return state
 
     def _go_on_giving(self, file: Growing, state: OuterState, kept: bool) -> None:
+        """Others get on from us what is in the file, and the rest while our state is the same."""
         try:
-            if not kept:
-                raise OSError("the disk takes too long")
-            self._shelf.complete(file.going_on(state))
+            if kept and file.have:
+                self._shelf.complete(file.going_on(state))
+                return
         except OSError as error:
             logger.warning("what was fetched is not given to others: %s", error)
-            self._shelf.drop(file.digest)
+        self._shelf.drop(file.digest)
 
     async def _offers(self, digest: bytes) -> dict[str, Offers]:
         """What the others give and know; those that take long are not waited for where one answer is of use."""

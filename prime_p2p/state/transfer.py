@@ -155,10 +155,7 @@ class StateServer:
                 self.shelf.find(file.digest)
                 if isinstance(asked, AskHave):
                     await self._send_have(stream, file)
-                elif isinstance(asked, AskPiece) and await self._there(file, asked.index):
-                    piece = file.read_at_once(buffer, asked.index)
-                    if piece is None:
-                        piece = await asyncio.to_thread(file.read_into, buffer, asked.index)
+                elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
                     await self._send_parts(stream, piece)
                 else:
                     await stream.send(NotHere(), stall=self._stall)
@@ -174,10 +171,17 @@ class StateServer:
             return None
 
     @staticmethod
-    async def _there(file: PieceFile, index: int) -> bool:
-        if index not in file.have and isinstance(file, Copy) and index in file.given:
-            return await asyncio.to_thread(file.take, index)
-        return index in file.have
+    async def _read(file: PieceFile, index: int, buffer: memoryview) -> memoryview | None:
+        """A piece, in ``buffer``; None where it is not there, or not any more."""
+        try:
+            if index not in file.have and isinstance(file, Copy) and index in file.given:
+                await asyncio.to_thread(file.take, index)
+            if index not in file.given:
+                return None
+            return file.read_at_once(buffer, index) or await asyncio.to_thread(file.read_into, buffer, index)
+        except OSError as error:
+            logger.info("piece %d of a snapshot cannot be given: %s", index, error)
+            return None
 
     async def _send_have(self, stream: Stream, file: PieceFile) -> None:
         count = len(file.contents.hashes)

@@ -110,6 +110,7 @@ class Links:
                 await stream.send(message, stall=self._stall)
                 if isinstance(message, Leave):
                     stream.close()
+                    await stream.wait_closed()  # the other side has read it
                     return
         except (StreamError, PrimeError) as error:
             await self._node.check()  # that it was not our own daemon that broke the link

@@ -219,11 +219,8 @@ class Suite:
     # ---- faults
 
     def inject(self, fault: Fault) -> Outcome:
-        """Have the fault strike, see the survivors go on, and have the struck peer back."""
+        """Have the fault strike, see the survivors go on, and have the struck peer back: all are in a group again."""
         began = time.monotonic()
-        if not self.together(self.names, began, times=3):
-            return Outcome(str(fault), fault.kind, "", began, hang="not all peers were in a group before it")
-        self.clean += self.ledger.intervals(self.names, began, time.monotonic())
         victim, at = self._strike(fault)
         if not victim:
             return Outcome(str(fault), fault.kind, "", began, hang="its point was not reached")
@@ -233,9 +230,10 @@ class Suite:
         if fault.kind is not Kind.PARTITION and not self.until(lambda: self._gone_on(survivors, at), TOGETHER):
             outcome.hang = "the survivors did not go on"
         healed = self._recover(fault, victim)
-        if not self.together(self.names, healed, times=2) and not outcome.hang:
+        if not self.together(self.names, healed, times=3) and not outcome.hang:
             outcome.hang = "it did not come back"
         now = time.monotonic()
+        self.clean += self.ledger.intervals(self.names, healed, now)
         outcome.wait = self.ledger.longest_wait(survivors, at)
         outcome.attempts = self.ledger.attempts(survivors, at)
         outcome.recovered = now - healed
@@ -331,6 +329,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     suite.start_bootstrap()
     for name in suite.names:
         suite.start(name)
+    if not suite.together(suite.names, began, times=3):
+        suite.unexpected.append("not all peers were in a group before the first fault")
     outcomes: list[Outcome] = []
     for fault in schedule(options.seed):
         if time.monotonic() - began > 60 * options.minutes or len(outcomes) >= options.faults:

@@ -17,6 +17,7 @@ from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.state import backlog
 from prime_p2p.state.backlog import Backlog
 from prime_p2p.state.client import StateClient
 from prime_p2p.state.snapshots import Snapshots
@@ -135,11 +136,12 @@ async def _donor(folder: Path, n: int, rate: float, *bootstrap: str) -> None:
 async def _joiner(folder: Path, n: int, bootstrap: str, digest: bytes) -> None:
     write = Backlog._write
 
-    def tell(backlog: Backlog, index: int, data: memoryview) -> None:
-        write(backlog, index, data)
+    def tell(writer: Backlog, index: int, data: memoryview) -> None:
+        write(writer, index, data)
         print(index, flush=True)
 
     Backlog._write = tell  # type: ignore[method-assign]
+    backlog.KEEP_AFTER = 0.0
     node = await Node.create(NodeConfig(folder / "identity.key", (bootstrap,)))
     async with contextlib.AsyncExitStack() as opened:
         opened.push_async_callback(node.close)

@@ -84,6 +84,37 @@ def test_what_was_sent_before_a_close_arrives_at_a_slow_peer() -> None:
     run(test)
 
 
+def test_what_was_sent_before_a_close_arrives_every_time() -> None:
+    """The daemon of the sender may reset a stream whose process has left, with what is on its way."""
+
+    async def give(stream: Stream) -> None:
+        await stream.receive(stall=PATIENCE)
+        for _ in range(16):
+            await stream.send(Data(), bytes(1 << 20), stall=PATIENCE)
+
+    async def test(swarm: Swarm) -> None:
+        servers = [await swarm.node("one")]
+        servers.append(await swarm.node("two", await address(servers[0])))
+        for server in servers:
+            await server.serve("test/give", DATA, give)
+        client = await swarm.node("client", *[await address(server) for server in servers])
+
+        async def take(server: Node) -> int:
+            stream = await client.open(server.peer_id, "test/give", DATA, timeout=PATIENCE)
+            await stream.send(Data(), stall=PATIENCE)
+            total = 0
+            with contextlib.suppress(StreamClosed):
+                while True:
+                    await stream.receive(stall=PATIENCE)
+                    total += len(await stream.receive_payload(stall=PATIENCE))
+            return total
+
+        for _ in range(40):
+            assert await asyncio.gather(*map(take, servers)) == [16 << 20] * 2
+
+    run(test)
+
+
 def test_a_peer_or_a_protocol_that_is_not_there_is_lost_with_the_reason() -> None:
     async def test(swarm: Swarm) -> None:
         server = await swarm.node("server")

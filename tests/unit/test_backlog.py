@@ -34,7 +34,8 @@ class SlowFile(PieceFile):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> SlowFile:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowFile:
+    monkeypatch.setattr(backlogs, "KEEP_AFTER", 0.0)
     file = SlowFile.nameless(tmp_path, Contents(1, 1, N, [blake3(DATA).digest()] * 2))
     file.begun, file.may_go_on = threading.Event(), threading.Event()
     return file
@@ -72,6 +73,15 @@ def test_a_disk_that_does_not_answer_is_said_to_be_still_at_work(
     assert file.begun.wait(PATIENCE)
     assert not backlog.stop()
     file.may_go_on.set()
+
+
+def test_nothing_is_written_of_a_short_download(file: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs, "KEEP_AFTER", PATIENCE)
+    file.may_go_on.set()
+    backlog = Backlog(file)
+    backlog.add(0, DATA)
+    assert backlog.stop()
+    assert file.have == set()
 
 
 def test_a_full_disk_is_one_line_and_ends_the_writing(file: SlowFile, caplog: pytest.LogCaptureFixture) -> None:

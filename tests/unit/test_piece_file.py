@@ -73,6 +73,27 @@ def test_pieces_are_received_in_their_places_by_one_at_a_time_and_then_are_the_s
     assert found.momentum.tobytes() == state.momentum.tobytes()
 
 
+def test_others_get_pieces_from_the_arrays_while_they_are_there_and_then_from_the_file(tmp_path: Path) -> None:
+    state = new_state()
+    file = Growing.at(tmp_path / "file", contents_of(state))
+    for index in range(4):
+        place = file.place(index)
+        assert place is not None
+        place[:] = piece(state, index)
+        file.accept(index, place, in_place=True)
+        assert file.given == set(range(index + 1))
+    file.write(1, piece(state, 1))
+    file.have.add(1)
+    buffer = memoryview(bytearray(PIECE))
+    assert all(file.read_into(buffer, index) == piece(state, index) for index in range(4))
+    found = file.state()
+    found.anchor[:] = 0
+    assert file.given == {1}
+    assert file.read_into(buffer, 1) == piece(state, 1)
+    with pytest.raises(OSError, match="not kept"):
+        file.read_into(buffer, 0)
+
+
 def test_a_state_is_made_in_the_arrays_that_are_there(tmp_path: Path) -> None:
     state, other = new_state(), new_state(1)
     arrays = (other.anchor, other.momentum)

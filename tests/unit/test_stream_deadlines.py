@@ -211,12 +211,26 @@ def test_a_closed_stream_lets_go_of_a_peer_that_keeps_its_end_open() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         raw, stream = await half()
+        await stream.send(Note(text="last"), stall=LONG)
         stream.close()
         await stream.wait_closed()
         assert loop.time() == pytest.approx(LINGER)
         raw.close()
 
     run(test(), JumpingLoop())
+
+
+def test_a_stream_on_which_nothing_was_sent_is_closed_at_once_for_the_other_side_to_know(on_loop: OnLoop) -> None:
+    async def test() -> None:
+        one, two = await pair()
+        await one.send(Note(text="to whoever listens"), stall=LONG)
+        two.close()
+        await two.wait_closed()
+        with pytest.raises(StreamLost):
+            await one.send(Chunk(), bytes(8 << 20), stall=LONG)
+        await one.wait_closed()
+
+    on_loop(test)
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
