@@ -20,7 +20,7 @@ from prime_p2p.outer.state import OuterState
 from prime_p2p.state.client import Lacking, StateClient
 from prime_p2p.state.messages import STATE, AskHave, Busy, Hashes, Have, TransferError, WrongBytes, protocol
 from prime_p2p.state.piece_file import Contents, Copy
-from prime_p2p.state.transfer import ServingLimits
+from prime_p2p.state.transfer import IDLE_STALLS, ServingLimits
 
 N = 1_500_000  # more than one piece, and no multiple of it
 
@@ -50,6 +50,24 @@ def test_a_snapshot_is_the_donors_state_byte_for_byte(tmp_path: Path) -> None:
     assert state.momentum.tobytes() == lineage.state.momentum.tobytes()
     assert (state.step, state.tokens) == (1, 100)
     assert not list((tmp_path / "joiner").glob("*.download"))
+
+
+def test_a_donor_that_gives_slowly_is_not_silent_for_too_long(tmp_path: Path) -> None:
+    """A piece takes it longer than the time after which it lets go of a joiner that asks nothing."""
+    lineage = Lineage(tmp_path / "journal", N)
+
+    async def main(swarm: nodes.Swarm) -> None:
+        slow = await swarm.node("slow")
+        node = await swarm.node("joiner", await nodes.address(slow))
+        stall = 0.2
+        rate = PIECE / 1e6 / (2 * IDLE_STALLS * stall)  # MB/s
+        await serve(slow, lineage, tmp_path / "slow", ServingLimits(rate), stall=stall)
+        joiner = await Joiner.on(node, tmp_path / "joiner", [slow.peer_id])
+        state = await asyncio.wait_for(joiner.fetch(lineage.state.digest, N), 100)
+        assert state.digest == lineage.state.digest
+        assert joiner.standing.failures(slow.peer_id) == 0
+
+    nodes.run(main)
 
 
 def test_a_snapshot_of_a_state_that_has_gone_by_leads_to_the_present_one(tmp_path: Path) -> None:
