@@ -54,6 +54,7 @@ class Stream:
         self.payload_left = 0
         self._pipe = pipe
         self._sending = asyncio.Lock()
+        self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -76,7 +77,7 @@ class Stream:
         views = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
         head = self.schema.encode(message, sum(map(len, views)))
         async with self._sending:
-            if self._closing is not None:
+            if self._closed:
                 raise StreamLost(self.peer_id, "this side has closed the stream")
             try:
                 await self._pipe.write([head, *views], stall)
@@ -142,7 +143,7 @@ class Stream:
             readable = await self._pipe.readable(stall)
         except Stalled:
             raise self._silent(stall) from None
-        if self._closing is not None:
+        if self._closed:
             raise StreamLost(self.peer_id, "this side has closed the stream")
         if not readable:
             self.abort()
@@ -174,12 +175,13 @@ class Stream:
         daemon whose process has left may reset the stream, and what is on its way is lost then. In the middle of a
         `receive` of this side it ends at once.
         """
-        if self._closing is not None:
+        if self._closed:
             return
+        self._closed = True
         if not self.bytes_sent or self._pipe.reading:
             self.abort()  # at once, for the other side to know that nobody reads what it sends
+        self._pipe.wake()  # whoever waits for a frame is gone when the closing begins to read
         self._closing = asyncio.get_running_loop().create_task(self._close())
-        self._pipe.wake()
 
     async def _close(self) -> None:
         try:

@@ -255,6 +255,28 @@ def test_a_task_that_receives_ends_when_its_own_side_ends_the_stream(on_loop: On
     on_loop(test)
 
 
+def test_a_close_while_somebody_waits_for_a_frame_is_heard_by_the_other_side_and_reads_to_its_end(
+    on_loop: OnLoop,
+) -> None:
+    async def test() -> None:
+        one, two = await pair()
+        await one.send(Note(text="last"), stall=LONG)
+        waiting = asyncio.ensure_future(one.receive(stall=LONG))
+        await asyncio.sleep(0)
+        one.close()
+        with pytest.raises(StreamLost, match="this side"):
+            await waiting
+        await two.send(Chunk(), bytes(8 << 20), stall=LONG)  # which nobody wants
+        assert await two.receive(stall=LONG) == Note(text="last")
+        with pytest.raises(StreamClosed):
+            await two.receive(stall=LONG)
+        await one.wait_closed()
+        assert one._closing is not None
+        assert one._closing.exception() is None
+
+    on_loop(test)
+
+
 def test_a_send_cancelled_midway_ends_the_stream(on_loop: OnLoop) -> None:
     async def test() -> None:
         one, two = await pair()
