@@ -84,10 +84,20 @@ class PieceFile:
 
     def read_into(self, buffer: memoryview, index: int) -> memoryview:
         """Read a piece to the front of ``buffer``, and return that part of it. Raises OSError."""
+        return self._read_into(buffer, index, flags=0)
+
+    def read_at_once(self, buffer: memoryview, index: int) -> memoryview | None:
+        """The same, where no disk has to be waited for; None otherwise."""
+        try:
+            return self._read_into(buffer, index, flags=os.RWF_NOWAIT) if index in self.have else None
+        except OSError:  # not in the cache, or not a file system that can say so
+            return None
+
+    def _read_into(self, buffer: memoryview, index: int, flags: int) -> memoryview:
         start, length = self.contents.span(index)
         piece, read = buffer[:length], 0
         while read < length:
-            count = os.preadv(self._descriptor, [piece[read:]], start + read)
+            count = os.preadv(self._descriptor, [piece[read:]], start + read, flags)
             if not count:
                 raise OSError("the file of a snapshot is shorter than it was")
             read += count

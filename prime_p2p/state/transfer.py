@@ -7,7 +7,6 @@ hash, the list of hashes by the digest that names the state.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 from collections.abc import Callable
@@ -17,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from prime_p2p.network import tasks
 from prime_p2p.network.node import Node
-from prime_p2p.network.streams import Stream, StreamStalled
+from prime_p2p.network.streams import Stream
 from prime_p2p.outer.digest import PIECE
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.state import OuterState
@@ -151,38 +149,19 @@ class StateServer:
                 await stream.send(NotHere(), stall=self._stall)
                 return
             await self._send_have(stream, file)
-            await self._give_pieces(stream, file)
-        finally:
-            self._sessions -= 1
-
-    async def _give_pieces(self, stream: Stream, file: PieceFile) -> None:
-        """Answer until the other side closes the stream. While a piece is on its way, the next one is read."""
-        buffers = itertools.cycle([memoryview(bytearray(PIECE)) for _ in range(2)])
-        sending: asyncio.Task[None] | None = None
-        try:
-            while True:
-                try:
-                    asked = await stream.receive(stall=IDLE_STALLS * self._stall)
-                except StreamStalled:
-                    if sending is None or sending.done():
-                        raise
-                    await sending  # it takes that long
-                    continue
+            buffer = memoryview(bytearray(PIECE))
+            while True:  # until the other side closes the stream
+                asked = await stream.receive(stall=IDLE_STALLS * self._stall)
                 self.shelf.find(file.digest)
-                piece = await self._read(file, asked.index, next(buffers)) if isinstance(asked, AskPiece) else None
-                if sending is not None:
-                    await sending
-                    sending = None
-                if piece is not None:
-                    sending = asyncio.create_task(self._send_parts(stream, piece))
-                elif isinstance(asked, AskHave):
+                if isinstance(asked, AskHave):
                     await self._send_have(stream, file)
+                elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
+                    await self._send_parts(stream, piece)
                 else:
                     await stream.send(NotHere(), stall=self._stall)
                     return
         finally:
-            if sending is not None:
-                await tasks.end([sending])
+            self._sessions -= 1
 
     async def _fetched(self, digest: bytes) -> PieceFile | None:
         try:
@@ -199,7 +178,7 @@ class StateServer:
                 await asyncio.to_thread(file.take, index)
             if index not in file.given:
                 return None
-            return await asyncio.to_thread(file.read_into, buffer, index)
+            return file.read_at_once(buffer, index) or await asyncio.to_thread(file.read_into, buffer, index)
         except OSError as error:
             logger.info("piece %d of a snapshot cannot be given: %s", index, error)
             return None
