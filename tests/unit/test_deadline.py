@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 
 import pytest
 
@@ -40,5 +42,24 @@ def test_a_cancellation_counts_even_in_the_moment_in_which_the_result_comes() ->
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    asyncio.run(test())
+
+
+def test_a_cancellation_counts_that_somebody_below_has_dropped() -> None:
+    counts = sys.version_info >= (3, 11)  # a task of Python 3.10 does not know how often it was cancelled
+
+    async def test() -> None:
+        never = asyncio.get_running_loop().create_future()
+
+        async def careless() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await never
+
+        task = asyncio.create_task(within(10, careless()))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() == counts
 
     asyncio.run(test())
