@@ -180,6 +180,7 @@ class Stream:
         self._closed = True
         if not self.bytes_sent or self._pipe.reading:
             self.abort()  # at once, for the other side to know that nobody reads what it sends
+            return
         self._pipe.wake()  # whoever waits for a frame is gone when the closing begins to read
         self._closing = asyncio.get_running_loop().create_task(self._close())
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import sys
 import threading
 
 from prime_p2p.state.piece_file import PieceFile
@@ -13,7 +11,6 @@ from prime_p2p.state.piece_file import PieceFile
 logger = logging.getLogger(__name__)
 
 KEEP_AFTER = 3.0  # seconds of a download that are not worth keeping: for a shorter one nothing is written at all
-NICENESS = 10  # of the thread: the download comes first
 STOP_DEADLINE = 5.0  # seconds that the disk may take for the piece that is being written
 
 
@@ -42,8 +39,6 @@ class Backlog:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # where threads have a priority of their own
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         self._stopped.wait(KEEP_AFTER)
         while (piece := self._queue.get()) is not None and not self._stopped.is_set():
             try:

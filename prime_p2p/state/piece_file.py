@@ -78,6 +78,10 @@ class PieceFile:
         """The pieces that others may ask for."""
         return self.have
 
+    def gives(self, index: int) -> bool:
+        """Whether this is one of them."""
+        return index in self.have
+
     def length_of(self, index: int) -> int:
         """Bytes of a piece."""
         return self.contents.span(index)[1]
@@ -141,6 +145,9 @@ class Growing(PieceFile):
     def given(self) -> Set[int]:
         return self.have | self._filled
 
+    def gives(self, index: int) -> bool:
+        return index in self.have or index in self._filled
+
     def read_into(self, buffer: memoryview, index: int) -> memoryview:
         with self._lock:
             if index in self._filled:
@@ -198,8 +205,8 @@ class Growing(PieceFile):
 
     def state(self, threads: int = 1) -> OuterState:
         """The state that lacks nothing, once nobody receives into a place any more; it takes the arrays over."""
-        for index in self._apart.keys() - self._filled:
-            part_of(self._arrays, self.contents, index)[:] = self._apart[index]
+        for index, data in self._apart.items():
+            part_of(self._arrays, self.contents, index)[:] = data
         with self._lock:
             self._apart.clear()
             self._filled.clear()
@@ -235,6 +242,9 @@ class Copy(PieceFile):
     @property
     def given(self) -> Set[int]:
         return self.have if self._state is None else set(range(len(self.contents.hashes)))
+
+    def gives(self, index: int) -> bool:
+        return index in self.have or (self._state is not None and index < len(self.contents.hashes))
 
     def take(self, index: int) -> bool:
         """Have a piece written; False where an outer step came before that. Raises OSError.

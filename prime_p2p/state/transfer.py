@@ -174,9 +174,9 @@ class StateServer:
     async def _read(file: PieceFile, index: int, buffer: memoryview) -> memoryview | None:
         """A piece, in ``buffer``; None where it is not there, or not any more."""
         try:
-            if index not in file.have and isinstance(file, Copy) and index in file.given:
+            if index not in file.have and isinstance(file, Copy) and file.gives(index):
                 await asyncio.to_thread(file.take, index)
-            if index not in file.given:
+            if not file.gives(index):
                 return None
             return file.read_at_once(buffer, index) or await asyncio.to_thread(file.read_into, buffer, index)
         except OSError as error:
