@@ -31,10 +31,11 @@ import chaos_peer
 import psutil
 from chaos_peer import Armed, Place
 from faults import ANY_TIME, Fault, Kind, schedule
-from hosts import Hosts, enclosed
 from ledger import AROUND, Ledger
 from report import Outcome, make_report, summary
 
+from prime_p2p.errors import BadInput
+from prime_p2p.lab.hosts import Hosts, enclosed
 from prime_p2p.network.identity import Identity
 
 PEERS = 8
@@ -363,10 +364,15 @@ def main() -> int:
     options = parser.parse_args()
     if not options.enclosed:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        try:
+            again = enclosed([sys.executable, *sys.argv, "--enclosed"])
+        except BadInput as error:
+            print(f"chaos: {error}", file=sys.stderr)
+            return error.exit_code
         # A short path, for sockets; it is also what must be empty in the end.
         with tempfile.TemporaryDirectory(prefix="pp", dir="/tmp") as temporary:
             own = {"TMPDIR": temporary, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            return subprocess.call(enclosed([sys.executable, *sys.argv, "--enclosed"]), env=os.environ | own)
+            return subprocess.call(again, env=os.environ | own)
     folder = options.folder or Path(tempfile.gettempdir()) / "run"
     report = run(options, folder)
     options.report.write_text(json.dumps(report, indent=2) + "\n")

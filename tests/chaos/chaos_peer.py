@@ -18,9 +18,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import hosts
 import psutil
 from faults import Fault, Kind
+
+from prime_p2p.lab.hosts import enter
 
 CHUNK_BLOCKS = 16  # a small model's part in more than one chunk
 SOME_VOTES = 0.05  # seconds for the votes that were sent to be on their way
@@ -58,7 +59,7 @@ def run_bootstrap(place: Place, arguments: list[str]) -> None:
 
 def _settle_in(place: Place) -> None:
     os.setpgid(0, 0)
-    hosts.enter(place.name)
+    enter(place.name)
     place.directory.mkdir(parents=True, exist_ok=True)
     log = os.open(place.directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)

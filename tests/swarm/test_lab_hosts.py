@@ -1,4 +1,4 @@
-"""The hosts that the chaos suite runs peers on: they reach each other, unless a cable is pulled, and leave nothing."""
+"""Hosts on this machine: they reach each other, unless a cable is pulled, and leave nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
-from hosts import enclosed
+import pytest
 
-HERE = Path(__file__).parent
+from prime_p2p.errors import BadInput
+from prime_p2p.lab.hosts import Hosts, enclosed
 
 LABORATORY = """
 import subprocess, sys, time
-sys.path.insert(0, {here!r})
-from hosts import Hosts
+from prime_p2p.lab.hosts import Hosts
 
 hosts = Hosts([["left", "also-left"], ["right"]])
 
@@ -48,7 +47,7 @@ sys.exit(2)
 
 
 def run(script: str) -> None:
-    command = [sys.executable, "-c", LABORATORY.format(here=str(HERE)) + script]
+    command = [sys.executable, "-c", LABORATORY + script]
     subprocess.run(enclosed(command), check=True, timeout=60)
 
 
@@ -72,7 +71,7 @@ def test_two_sides_are_apart_and_meet_again() -> None:
 
 def test_whoever_is_in_there_ends_with_the_caller_however_sudden_its_end() -> None:
     inside = 'import subprocess, sys; print("up", flush=True); subprocess.run(["sleep", "98765"])'
-    script = f"import subprocess, sys; sys.path.insert(0, {str(HERE)!r}); from hosts import enclosed; "
+    script = "import subprocess, sys; from prime_p2p.lab.hosts import enclosed; "
     script += f"subprocess.run(enclosed([sys.executable, '-c', {inside!r}]))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as caller:
         assert caller.stdout is not None
@@ -83,3 +82,22 @@ def test_whoever_is_in_there_ends_with_the_caller_however_sudden_its_end() -> No
     while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in descendants):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_who_may_not_have_namespaces_is_told_what_to_do() -> None:
+    script = "from prime_p2p.lab.hosts import enclosed; enclosed(['true'])"
+    command = enclosed(["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", script])
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr.splitlines()[-1]
+    assert said.startswith("prime_p2p.errors.BadInput: a lab needs root, or a system that lets users have namespaces")
+    assert "--privileged" in said
+
+
+def test_a_tool_that_is_not_installed_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(BadInput, match=r"apt-get install .*util-linux"):
+        enclosed(["true"])
+
+
+def test_nothing_is_made_among_the_networks_of_the_machine() -> None:
+    with pytest.raises(RuntimeError, match="enclosed"):
+        Hosts([["left"], ["right"]])
