@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from prime_p2p.allreduce.codec import BlockVector, Float32
+from prime_p2p.allreduce.codec import BlockVector, Float32, bits_of
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network import clock
 from prime_p2p.network.frames import FrameError
@@ -53,7 +53,8 @@ class DiLoCoOptions:
     this peer's own disk, to go on from instead of the model's parameters. A pseudo-gradient more than
     ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is). ``serving`` limits what
     others may fetch from this peer. Where nobody holds a state of the run, a peer that ``may_start`` it does so, and
-    any other waits; None: one whose swarm has joined nobody may.
+    any other waits; None: one whose swarm has joined nobody may. ``codec`` is how pseudo-gradients travel, the same at
+    all peers: "int8", or "int4" in half the bytes.
     """
 
     directory: Path | None = None
@@ -65,6 +66,7 @@ class DiLoCoOptions:
     explosion_factor: float = 10.0
     serving: ServingLimits = field(default_factory=ServingLimits)
     may_start: bool | None = None
+    codec: str = "int8"
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class DiLoCo:
         if inner_steps < 1:
             raise BadInput(f"inner_steps must be at least 1, not {inner_steps}")
         options = options or DiLoCoOptions()
+        bits = bits_of(options.codec)
         self.swarm = swarm
         self.inner_optimizer = inner_optimizer
         self.inner_steps = inner_steps
@@ -118,7 +121,7 @@ class DiLoCo:
         self.parameters = FlatParameters(model)
         self._shared = {
             "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
-            "round": {"inner_steps": inner_steps},
+            "round": {"inner_steps": inner_steps, "codec": options.codec},
             "outer": asdict(self.outer),
         } | options.description
         self.state = self._first_state(options)
@@ -135,9 +138,9 @@ class DiLoCo:
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length, options.journal_keep)
         self._go_on_with_the_journal()
-        self._mine = PseudoGradient(self.parameters, options.explosion_factor)
+        self._mine = PseudoGradient(self.parameters, options.explosion_factor, bits)
         self._mine.usual.past.extend(local.usual_sizes if local else ())
-        self._update = BlockVector.empty(self.parameters.n)
+        self._update = BlockVector.empty(self.parameters.n, bits)
         self._unfit_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
@@ -283,8 +286,9 @@ class DiLoCo:
         tokens = result.group.total_weight
         after = self.state.apply(result.update, tokens, self.outer)
         self.parameters.write(0, self.state.anchor)
+        entry = JournalEntry(step, before, after, tokens, self.parameters.n, result.update.bits)
         try:
-            self.journal.append(JournalEntry(step, before, after, tokens, self.parameters.n), result.update)
+            self.journal.append(entry, result.update)
         except OSError as error:  # others have the update too
             logger.warning("the update of outer step %d is not in the journal: %s", self.state.step, error)
         self.swarm.note_commit(result, self.state.step, after, self.state.tokens)
@@ -293,14 +297,8 @@ class DiLoCo:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
         ready_at = clock.now() + self._usual_seconds if self._usual_seconds else 0.0
-        self.swarm.hold(
-            self.state.step,
-            self.state.digest,
-            self.state.tokens,
-            expected=expected,
-            ready_at=ready_at,
-            state="training",
-        )
+        state = self.state
+        self.swarm.hold(state.step, state.digest, state.tokens, expected=expected, ready_at=ready_at, state="training")
 
     @contextmanager
     def outside_inner_steps(self) -> Iterator[None]:

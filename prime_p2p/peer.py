@@ -73,6 +73,7 @@ class Peer:
             explosion_factor=self.recipe.round.explosion_factor,
             serving=ServingLimits(self.recipe.serving.rate, self.recipe.serving.at_once),
             may_start=self.recipe.run.start == "anyone",
+            codec=self.recipe.round.codec,
         )
         outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
         try:

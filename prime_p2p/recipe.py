@@ -114,7 +114,8 @@ class RoundRecipe(_Section):
     `patience` bounds the wait for slower peers, `grace` is what a warned peer gets to join with the steps it has,
     `stall_timeout` the time without a byte of progress after which a peer counts as gone, and `start_with` the number
     of peers to wait for before the very first inner step. A peer whose pseudo-gradient is more than `explosion_factor`
-    times as large as its own usually are sits the round out (0: never).
+    times as large as its own usually are sits the round out (0: never). `codec` is how pseudo-gradients travel: in a
+    byte a parameter, or in half a byte.
     """
 
     inner_steps: Positive
@@ -124,6 +125,7 @@ class RoundRecipe(_Section):
     max_group: int = Field(default=32, ge=1, le=256)
     start_with: int = Field(default=1, ge=1)
     explosion_factor: float = Field(default=10.0, ge=0)
+    codec: Literal["int8", "int4"] = "int8"
 
     @model_validator(mode="after")
     def _values_fit(self) -> "RoundRecipe":

@@ -1,12 +1,12 @@
 """The butterfly all-reduce: every peer of a group reduces one part of the vector and gives it to all others.
 
-Each peer streams the int8 blocks of every other part to its owner, chunk by chunk. An owner adds up a chunk as soon as
+Each peer streams the blocks of every other part to its owner, chunk by chunk. An owner adds up a chunk as soon as
 all contributors' bytes for it are there, always in the order of the group, quantises the mean once, and streams that
 back while later chunks still come in, so both directions stay full. The owner itself uses the bytes it sends, so all
 peers end with the same update, byte for byte.
 
-A peer uploads 2 * (G - 1) / G * P bytes for P parameters among G equal peers, plus one scale for every 1024 and a few
-bytes a chunk. Beyond the update it holds at most ``WINDOW`` chunks of each contributor.
+A peer uploads 2 * (G - 1) / G * P bytes for P parameters among G equal peers, or half as many with int4, plus one scale
+for every 1024 and a few bytes a chunk. Beyond the update it holds at most ``WINDOW`` chunks of each contributor.
 
 The scheme is reduce-scatter then all-gather (Rabenseifner, "Optimization of Collective Reduction Operations", 2004),
 with the two phases overlapped chunk by chunk; in parts among unequal volunteers: Ryabinin et al., "Moshpit SGD", 2021.
@@ -148,7 +148,7 @@ class Exchange:
         self._reduced = 0  # chunks of our own part that are averaged
         self._reduced_more = asyncio.Condition()
         senders = [peer for peer in plan.contributors if peer != plan.me]
-        self._inbox = {peer: Inbox() for peer in senders}
+        self._inbox = {peer: Inbox(mine.bits) for peer in senders}
         loop = asyncio.get_running_loop()
         self._incoming: dict[str, asyncio.Future[Stream]] = {peer: loop.create_future() for peer in plan.others}
 
@@ -327,6 +327,7 @@ class PeerFault(PrimeError):
 class Inbox:
     """Chunks of one contributor between its stream and the sum: at most WINDOW, used again and again."""
 
+    bits: int  # of the vectors
     filled: asyncio.Queue[BlockVector] = field(default_factory=asyncio.Queue)
     _free: asyncio.Queue[BlockVector] = field(default_factory=asyncio.Queue)
     _made: int = 0
@@ -334,9 +335,9 @@ class Inbox:
     async def free_chunk(self, n: int) -> BlockVector:
         if self._free.empty() and self._made < WINDOW:
             self._made += 1
-            return BlockVector.empty(n)
+            return BlockVector.empty(n, self.bits)
         chunk = await self._free.get()
-        return chunk if chunk.n == n else BlockVector.empty(n)  # only the last chunk of a part is shorter
+        return chunk if chunk.n == n else BlockVector.empty(n, self.bits)  # only the last chunk of a part is shorter
 
     def give_back(self, chunk: BlockVector) -> None:
         self._free.put_nowait(chunk)

@@ -1,12 +1,18 @@
-"""Int8 blocks: how a float32 vector travels, and the arithmetic that averages such vectors.
+"""Blocks of small integers: how a float32 vector travels, and the arithmetic that averages such vectors.
 
-A vector is cut into blocks of 1024 elements. Each block keeps one float32 scale, a 127th of its largest magnitude, and
-one int8 an element, rounded to nearest (ties to even). This is the absmax block quantisation of Dettmers et al., "8-bit
-Optimizers via Block-wise Quantization" (https://arxiv.org/abs/2110.02861), with a linear table.
+A vector is cut into blocks of 1024 elements. Each block keeps one float32 scale and, for every element, a level: the
+whole number of scales that is nearest to it (ties to even). There are two codecs. ``int8`` has levels from -127 to 127,
+in a byte each; ``int4`` from -7 to 7, two in a byte (``nibbles.py``). The scale is a 127th or a 7th of the largest
+magnitude of the block. This is the absmax block quantisation of Dettmers et al., "8-bit Optimizers via Block-wise
+Quantization" (https://arxiv.org/abs/2110.02861), with a linear table.
 
-Every function works in place over chunks that fit a core's cache and allocates at most one chunk. The ufuncs underneath
-release the GIL. Each multiply and each add is an operation of its own, rounded by itself, never fused: from the same
-bytes every processor makes the same bytes. How a vector is cut into chunks or slices never changes a result.
+The mean that a group makes, quantised once more by its owner, is off by at most half a level of every contributor's
+block, weighted like the contributor, and half a level of its own: together by a 127th or a 7th of the weighted mean of
+the blocks' largest magnitudes, and the roundings of float32.
+
+Every function works in place over chunks that fit a core's cache and allocates little more than one. The ufuncs
+underneath release the GIL. Each multiply and each add is an operation of its own, rounded by itself, never fused: from
+the same bytes every processor makes the same bytes. How a vector is cut into chunks or slices never changes a result.
 """
 
 from __future__ import annotations
@@ -18,24 +24,46 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from prime_p2p.allreduce import nibbles
+from prime_p2p.allreduce.nibbles import Int8, UInt8
+from prime_p2p.errors import BadInput
+
 Float32 = npt.NDArray[np.float32]
-Int8 = npt.NDArray[np.int8]
+
+BITS = {"int8": 8, "int4": 4}
+"""The codecs by name, and the bits of a level in each."""
 
 BLOCK = 1024
 """Elements that share one scale."""
 
-CHUNK = 64 * BLOCK
-"""Elements worked on at a time: with its scratch half a megabyte, which stays in a core's second-level cache."""
+CHUNK = 128 * BLOCK
+"""Elements worked on at a time: half a megabyte of float32, which stays in a core's second-level cache."""
 
-_LEVELS = np.float32(127)
 
-LARGEST = float(127 * 2.0**119)
-"""Largest magnitude that is quantised: no product of a scale and a value, and no weighted mean, overflows float32."""
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What the bits of a level decide: levels go from -top to top, and 0 is written as ``zero``."""
 
-_LARGEST_SCALE = np.float32(2.0**119)
+    top: np.float32
+    largest_scale: np.float32
+    zero: int
+    zeros: int  # a byte of the values that is all zeros
+
+
+_KINDS = {
+    8: _Kind(np.float32(127), np.float32(2.0**119), 0, 0),
+    4: _Kind(np.float32(7), np.float32(2.0**123), nibbles.ZERO, nibbles.ZEROS),
+}
+
+LARGEST = {bits: float(kind.top) * float(kind.largest_scale) for bits, kind in _KINDS.items()}
+"""Largest magnitude that is quantised, by the bits of a level (8.4e37, 7.4e37): no product of a scale and a level, and
+no weighted mean, overflows float32."""
 
 _SMALLEST_FAST = np.float32(2.0**-119)
-"""Below this magnitude 127 / absmax overflows or the scale is denormal, and a block takes the float64 path."""
+"""Below this magnitude top / absmax overflows or the scale may be denormal, and a block takes the float64 path."""
+
+_ROUNDS = 1.5 * 2.0**23
+"""Added to a float32 of at most 2**22, it rounds that to a whole number (ties to even), which its low bits then are."""
 
 
 class NonFinite(ValueError):
@@ -48,35 +76,36 @@ class NonFinite(ValueError):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockVector:
-    """A float32 vector of ``n`` elements as int8 blocks: element i stands for scales[i // BLOCK] * values[i].
+    """A float32 vector of ``n`` elements as blocks: element i stands for scales[i // BLOCK] * its level.
 
-    The arrays are contiguous and may be views of larger ones. The last block may be partial.
-    The wire form is all scales, then all values, little-endian.
+    ``bits`` is 8 or 4, those of a level. The arrays are contiguous and may be views of larger ones. The last block may
+    be partial. The wire form is all scales, then all values, little-endian.
     """
 
     n: int
-    values: Int8  # [n]
+    values: Int8 | UInt8  # 8 bits: the levels, int8 [n]; 4 bits: as in nibbles.py, uint8 [ceil(n / 2)]
     scales: Float32  # [ceil(n / BLOCK)]
+    bits: int = 8
 
     @classmethod
-    def empty(cls, n: int) -> BlockVector:
+    def empty(cls, n: int, bits: int = 8) -> BlockVector:
         """A vector of n zeros in memory whose pages are there already, so that no kernel waits for page faults."""
-        vector = cls(n, np.empty(n, np.int8), np.empty(blocks_of(n), np.float32))
-        vector.values.fill(0)
-        vector.scales.fill(0)
-        return vector
+        values = np.full(_value_bytes(n, bits), _KINDS[bits].zeros, np.uint8)
+        scales = np.empty(blocks_of(n), np.float32)
+        scales.fill(0)
+        return cls(n, values.view(np.int8) if bits == 8 else values, scales, bits)
 
     @classmethod
-    def over(cls, n: int, wire: bytes | bytearray | memoryview) -> BlockVector:
+    def over(cls, n: int, wire: bytes | bytearray | memoryview, bits: int = 8) -> BlockVector:
         """A vector over its wire form, without a copy; read-only where the buffer is.
 
-        Raises ValueError when the buffer is not ``wire_bytes(n)`` long.
+        Raises ValueError when the buffer is not ``wire_bytes(n, bits)`` long.
         """
-        if len(wire) != wire_bytes(n):
-            raise ValueError(f"{n} elements travel in {wire_bytes(n)} bytes, not in {len(wire)}")
+        if len(wire) != wire_bytes(n, bits):
+            raise ValueError(f"{n} elements of {bits} bits travel in {wire_bytes(n, bits)} bytes, not in {len(wire)}")
         scales = np.frombuffer(wire, np.float32, blocks_of(n))
-        values = np.frombuffer(wire, np.int8, n, offset=scales.nbytes)
-        return cls(n, values, scales)
+        values = np.frombuffer(wire, np.uint8, _value_bytes(n, bits), offset=scales.nbytes)
+        return cls(n, values.view(np.int8) if bits == 8 else values, scales, bits)
 
     @property
     def blocks(self) -> int:
@@ -89,17 +118,20 @@ class BlockVector:
 
     def slice(self, start_block: int, stop_block: int) -> BlockVector:
         """The blocks start_block to stop_block (exclusive), as a view."""
-        values = self.values[start_block * BLOCK : stop_block * BLOCK]
-        return BlockVector(len(values), values, self.scales[start_block:stop_block])
+        n = max(0, min(stop_block * BLOCK, self.n) - start_block * BLOCK)
+        start = start_block * BLOCK * self.bits // 8
+        values = self.values[start : start + _value_bytes(n, self.bits)]
+        return BlockVector(n, values, self.scales[start_block:stop_block], self.bits)
 
     def buffers(self) -> tuple[memoryview, memoryview]:
         """The wire form as two byte views of this very memory: scales, values."""
         return self.scales.view(np.uint8).data, self.values.view(np.uint8).data
 
     def digest(self) -> bytes:
-        """blake3 (32 bytes) of the length, the scales and the values."""
+        """blake3 (32 bytes) of the length, the bits, the scales and the values."""
         scales, values = self.buffers()
-        return blake3(self.n.to_bytes(8, "little")).update(scales).update(values).digest()
+        head = self.n.to_bytes(7, "little") + bytes([0 if self.bits == 8 else self.bits])
+        return blake3(head).update(scales).update(values).digest()
 
     def check(self) -> None:
         """Raise NonFinite for bytes that ``quantise`` never writes; to be called on what came from somebody else.
@@ -108,11 +140,22 @@ class BlockVector:
         non-negative coefficients that sum to 1 without an overflow.
         """
         # Negated, so that NaN is caught too.
-        bad = ~((self.scales >= 0) & (self.scales <= _LARGEST_SCALE))
+        bad = ~((self.scales >= 0) & (self.scales <= _KINDS[self.bits].largest_scale))
         if bad.any():
             raise NonFinite(int(bad.argmax()) * BLOCK)
-        if self.n and self.values.min() < -127:
+        if self.bits == 4:
+            byte = nibbles.wrong_byte(self.values.view(np.uint8), self.n)
+            if byte is not None:
+                raise NonFinite(byte // (BLOCK // 2) * BLOCK)
+        elif self.n and self.values.min() < -127:
             raise NonFinite(int(self.values.argmin()) // BLOCK * BLOCK)
+
+
+def bits_of(codec: str) -> int:
+    """The bits of a level in the codec of this name. Raises BadInput where there is none."""
+    if codec not in BITS:
+        raise BadInput(f"the codec must be {' or '.join(BITS)}, not {codec!r}")
+    return BITS[codec]
 
 
 def blocks_of(n: int) -> int:
@@ -120,34 +163,40 @@ def blocks_of(n: int) -> int:
     return -(-n // BLOCK)
 
 
-def wire_bytes(n: int) -> int:
+def wire_bytes(n: int, bits: int = 8) -> int:
     """Bytes of the wire form of a vector of n elements."""
-    return n + 4 * blocks_of(n)
+    return _value_bytes(n, bits) + 4 * blocks_of(n)
+
+
+def _value_bytes(n: int, bits: int) -> int:
+    return -(-n * bits // 8)
 
 
 def quantise(x: Float32, out: BlockVector, start: int = 0) -> None:
-    """Write x (shape [m]) into ``out`` from element ``start`` on.
+    """Write x (shape [m], contiguous) into ``out`` from element ``start`` on.
 
     ``start`` is a multiple of BLOCK, and so is m unless x ends where ``out`` ends: a vector can be quantised in pieces.
 
-    For every element |x - x^| <= absmax / 254 * (1 + 2**-14) + 2**-149, with absmax the largest magnitude of its block:
-    half a level, and the roundings of float32. Zeros are exact. It holds for denormals as well.
+    For every element |x - x^| <= absmax / 254 * (1 + 2**-14) + 2**-149 with 8 bits, and absmax / 14 instead of a 254th
+    with 4, with absmax the largest magnitude of its block: half a level, and the roundings of float32. Zeros are exact.
+    It holds for denormals as well.
 
-    Raises NonFinite, with the index counted in ``out``, for NaN, infinities and magnitudes above LARGEST (8.4e37);
-    ``out`` is then partly written. Raises ValueError where x does not fit as described.
+    Raises NonFinite, with the index counted in ``out``, for NaN, infinities and magnitudes above LARGEST; ``out`` is
+    then partly written. Raises ValueError where x does not fit as described.
     """
     stop = start + len(x)
     if start % BLOCK or stop > out.n or (len(x) % BLOCK and stop != out.n):
         raise ValueError(f"elements {start} to {stop} are not whole blocks of a vector of {out.n}")
     scratch = np.empty(min(CHUNK, len(x)), np.float32)
+    room = np.empty(len(scratch) if out.bits == 4 else 0, np.uint8)
     for tile in _tiles(len(x)):
-        row = (start + tile.start) // BLOCK
+        row = start // BLOCK + tile.row
         try:
-            _quantise_tile(
+            _quantise_blocks(
                 x[tile.start : tile.stop].reshape(tile.shape),
-                out.values[start + tile.start : start + tile.stop].reshape(tile.shape),
-                out.scales[row : row + tile.rows],
+                out.slice(row, row + tile.rows),
                 scratch[: tile.stop - tile.start].reshape(tile.shape),
+                room,
             )
         except NonFinite as error:
             raise NonFinite(start + tile.start + error.index) from None
@@ -155,9 +204,10 @@ def quantise(x: Float32, out: BlockVector, start: int = 0) -> None:
 
 def dequantise(vector: BlockVector, out: Float32) -> None:
     """Write the vector's float32 elements into ``out`` (shape [n], contiguous)."""
+    room = _room(vector)
     for tile in _tiles(vector.n):
         target = out[tile.start : tile.stop].reshape(tile.shape)
-        np.copyto(target, vector.values[tile.start : tile.stop].reshape(tile.shape))
+        np.copyto(target, _levels(vector, tile, room))
         target *= vector.scales[tile.row : tile.row + tile.rows, None]
 
 
@@ -166,21 +216,22 @@ def accumulate(acc: Float32, vector: BlockVector, coefficient: float, first: boo
 
     ``acc`` has shape [n] and is contiguous; ``scratch`` has at least min(CHUNK, n) elements and is overwritten.
 
-    The arithmetic, in float32: coefficient times scale once a block, times the value, added to acc. After G vectors
-    with coefficients c, |acc - exact| <= (G + 3) * 2**-24 * sum |c * scale * value| + G * 2**-142, where exact is the
+    The arithmetic, in float32: coefficient times scale once a block, times the level, added to acc. After G vectors
+    with coefficients c, |acc - exact| <= (G + 3) * 2**-24 * sum |c * scale * level| + G * 2**-142, where exact is the
     sum without any rounding.
     """
     factor = np.float32(coefficient)
+    room = _room(vector)
     for tile in _tiles(vector.n):
         factors = (vector.scales[tile.row : tile.row + tile.rows] * factor)[:, None]
-        values = vector.values[tile.start : tile.stop].reshape(tile.shape)
+        levels = _levels(vector, tile, room)
         target = acc[tile.start : tile.stop].reshape(tile.shape)
         if first:
-            np.copyto(target, values)
+            np.copyto(target, levels)
             target *= factors
         else:
             product = scratch[: tile.stop - tile.start].reshape(tile.shape)
-            np.copyto(product, values)
+            np.copyto(product, levels)
             product *= factors
             target += product
 
@@ -211,30 +262,63 @@ def _tiles(n: int) -> Iterator[_Tile]:
         yield _Tile(whole, n, (1, n - whole))
 
 
-def _quantise_tile(x: Float32, values: Int8, scales: Float32, scratch: Float32) -> None:
-    """Quantise blocks: x, values and scratch have shape [rows, width], scales [rows]."""
-    np.abs(x, out=scratch)
-    absmax = scratch.max(axis=1)
-    if not absmax.max() <= LARGEST:  # also true for NaN
-        raise NonFinite(int(np.argmin(scratch.ravel() <= LARGEST)))
-    np.divide(absmax, _LEVELS, out=scales)
-    fast = absmax >= _SMALLEST_FAST
-    inverse = np.divide(_LEVELS, absmax, out=np.zeros_like(absmax), where=fast)
+def _room(vector: BlockVector) -> Int8:
+    """Where ``_levels`` unpacks a tile."""
+    return np.empty(min(CHUNK, vector.n) if vector.bits == 4 else 0, np.int8)
+
+
+def _levels(vector: BlockVector, tile: _Tile, room: Int8) -> Int8:
+    """The levels of a tile, shape [rows, width]: those of the vector where they have a byte each, else in ``room``."""
+    if vector.bits == 8:
+        return vector.values[tile.start : tile.stop].view(np.int8).reshape(tile.shape)
+    first, last = _value_bytes(tile.start, 4), _value_bytes(tile.stop, 4)
+    levels = room[: tile.stop - tile.start].reshape(tile.shape)
+    nibbles.unpack(vector.values[first:last].view(np.uint8).reshape(tile.rows, -1), levels)
+    return levels
+
+
+def _quantise_blocks(x: Float32, out: BlockVector, scratch: Float32, room: UInt8) -> None:
+    """Quantise x into all of ``out``: x and scratch have shape [rows, width]; room is for as many levels of 4 bits."""
+    kind = _KINDS[out.bits]
+    absmax = _absmax(x)
+    if not np.maximum.reduce(absmax) <= LARGEST[out.bits]:  # also true for NaN
+        raise NonFinite(int(np.argmin(np.abs(x).ravel() <= LARGEST[out.bits])))
+    np.divide(absmax, kind.top, out=out.scales)
+    tiny = np.minimum.reduce(absmax) < _SMALLEST_FAST
+    if tiny:
+        inverse = np.divide(kind.top, absmax, out=np.zeros_like(absmax), where=absmax >= _SMALLEST_FAST)
+    else:
+        inverse = kind.top / absmax
     np.multiply(x, inverse[:, None], out=scratch)
-    np.rint(scratch, out=scratch)
-    np.copyto(values, scratch, casting="unsafe")
-    if not fast.all():
-        for row in np.flatnonzero(~fast & (absmax > 0)):
-            scales[row] = _quantise_tiny_block(x[row], values[row], float(absmax[row]))
+    scratch += np.float32(_ROUNDS + kind.zero)
+    levels = (room[: x.size] if out.bits == 4 else out.values.view(np.uint8)).reshape(x.shape)
+    np.copyto(levels, scratch.view(np.int32), casting="unsafe")
+    if tiny:
+        for row in np.flatnonzero((absmax < _SMALLEST_FAST) & (absmax > 0)):
+            out.scales[row], exact = _tiny_block(x[row], float(absmax[row]), float(kind.top))
+            np.copyto(levels[row], exact + kind.zero, casting="unsafe")
+    if out.bits == 4:
+        nibbles.pack(levels, out.values.view(np.uint8).reshape(len(x), -1))
 
 
-def _quantise_tiny_block(x: Float32, values: Int8, absmax: float) -> np.float32:
-    """Quantise one block of nearly or truly denormal elements in float64 and return its scale.
+def _absmax(x: Float32) -> Float32:
+    """The largest magnitude of each row, NaN where it has one.
 
-    The scale is rounded up: a denormal one rounded to nearest can be so small that 127 levels do not reach absmax.
+    The bits of floats of one sign are in the order of their magnitudes, NaN last. So the largest signed integer is the
+    largest positive float, and the largest unsigned one the largest negative float, where there is any. No float is
+    compared, so none is asked whether it is NaN.
     """
-    scale = np.float32(absmax / 127)
-    if float(scale) * 127 < absmax:
+    positive = np.maximum.reduce(x.view(np.int32), axis=1, initial=0)
+    other = np.maximum.reduce(x.view(np.uint32), axis=1) & np.uint32(0x7FFFFFFF)
+    return np.maximum(positive.view(np.uint32), other).view(np.float32)
+
+
+def _tiny_block(x: Float32, absmax: float, top: float) -> tuple[np.float32, npt.NDArray[np.int16]]:
+    """The scale and the levels of one block of nearly or truly denormal elements, found in float64.
+
+    The scale is rounded up: a denormal one rounded to nearest can be so small that ``top`` levels do not reach absmax.
+    """
+    scale = np.float32(absmax / top)
+    if float(scale) * top < absmax:
         scale = np.nextafter(scale, np.float32(1))
-    values[:] = np.rint(x.astype(np.float64) / float(scale))
-    return scale
+    return scale, np.rint(x.astype(np.float64) / float(scale)).astype(np.int16)

@@ -1,7 +1,7 @@
 """The journal: the last updates of a lineage on disk, from which others replay the outer steps they missed.
 
 One file an update: ``000000000041.update`` leads from outer step 41 to 42. A file is a header of fixed size (magic, the
-entry, the digest of the update; then the blake3 of all these), the scales and the values.
+entry, the digest of the update; then the blake3 of all these), the scales and the values. The magic tells the codec.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from prime_p2p.allreduce.codec import BlockVector, wire_bytes
 
 log = logging.getLogger(__name__)
 
-_MAGIC = b"prime-p2p journal v1"
+_MAGIC_OF = {8: b"prime-p2p journal v1", 4: b"prime-p2p journal v2"}  # by the bits of the update
+_BITS_OF = {magic: bits for bits, magic in _MAGIC_OF.items()}
 _FIELDS = struct.Struct("<20sQ32s32sQQ32s")
 _HASH_BYTES = 32
 _HEAD_BYTES = _FIELDS.size + _HASH_BYTES
@@ -28,13 +29,17 @@ _HEAD_BYTES = _FIELDS.size + _HASH_BYTES
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """An update that led from one state to the next: ``tokens`` were contributed to it, it has ``n`` elements."""
+    """An update that led from one state to the next: ``tokens`` were contributed to it, it has ``n`` elements.
+
+    ``bits`` are those of its levels, as in ``BlockVector``.
+    """
 
     step_before: int
     digest_before: bytes  # 32 bytes
     digest_after: bytes  # 32 bytes
     tokens: int
     n: int
+    bits: int = 8
 
     def follows(self, other: JournalEntry) -> bool:
         """Whether this update applies to the state that the other one leads to."""
@@ -74,8 +79,13 @@ class Journal:
         """Keep an update, and of the others only those that lead to it without a gap, ``keep`` in all.
 
         Nothing is synced: a file that a power failure tears is found out by its hashes, and other peers have it too.
-        Raises OSError, with the journal as before, where the file cannot be written.
+        Raises OSError, with the journal as before, where the file cannot be written, and ValueError where the entry is
+        one of another length or codec.
         """
+        if (entry.n, entry.bits) != (update.n, update.bits):
+            raise ValueError(
+                f"an entry for {entry.n} elements of {entry.bits} bits, an update of {update.n} of {update.bits}"
+            )
         path = self._path(entry.step_before)
         temporary = path.with_suffix(".partial")
         try:
@@ -119,7 +129,7 @@ class Journal:
         with file:
             try:
                 found, update_digest = _read_head(file)
-                update = BlockVector.over(found.n, file.read())
+                update = BlockVector.over(found.n, file.read(), found.bits)
                 if found != entry or update.digest() != update_digest:
                     raise ValueError("its bytes are not those that were written")
             except (OSError, ValueError) as error:
@@ -153,7 +163,7 @@ def read_update(path: Path) -> tuple[JournalEntry, BlockVector]:
     """The update (read-only) in one file of a journal. Raises OSError, and ValueError where it is damaged."""
     with open(path, "rb") as file:
         entry, update_digest = _read_head(file)
-        update = BlockVector.over(entry.n, file.read())
+        update = BlockVector.over(entry.n, file.read(), entry.bits)
     if update.digest() != update_digest:
         raise ValueError("its bytes are not those that were written")
     return entry, update
@@ -161,7 +171,7 @@ def read_update(path: Path) -> tuple[JournalEntry, BlockVector]:
 
 def _head(entry: JournalEntry, update: BlockVector) -> bytes:
     fields = _FIELDS.pack(
-        _MAGIC,
+        _MAGIC_OF[entry.bits],
         entry.step_before,
         entry.digest_before,
         entry.digest_after,
@@ -179,11 +189,12 @@ def _read_head(file: BinaryIO) -> tuple[JournalEntry, bytes]:
     if len(head) < _HEAD_BYTES or blake3(fields).digest() != head[_FIELDS.size :]:
         raise ValueError("its header is damaged")
     magic, step_before, digest_before, digest_after, tokens, n, update_digest = _FIELDS.unpack(fields)
-    if magic != _MAGIC:
+    bits = _BITS_OF.get(magic)
+    if bits is None:
         raise ValueError("it is not an update of this version")
-    if os.fstat(file.fileno()).st_size != _HEAD_BYTES + wire_bytes(n):
+    if os.fstat(file.fileno()).st_size != _HEAD_BYTES + wire_bytes(n, bits):
         raise ValueError("it is not as long as its header says")
-    return JournalEntry(step_before, digest_before, digest_after, tokens, n), update_digest
+    return JournalEntry(step_before, digest_before, digest_after, tokens, n, bits), update_digest
 
 
 def _remove(path: Path, error: Exception) -> None:

@@ -167,7 +167,13 @@ def read(folder: Path, threads: int) -> Checkpoint:
         earlier_steps=numbers.earlier_steps,
         usual_sizes=tuple((size, int(steps)) for size, steps in numbers.usual_sizes),
     )
-    return Checkpoint(outer, local, numbers.run, numbers.description)
+    return Checkpoint(outer, local, numbers.run, _with_codec(numbers.description))
+
+
+def _with_codec(description: dict[str, Any]) -> dict[str, Any]:
+    """A description with a section ``round`` that names no codec is that of a run of int8."""
+    section = description.get("round")
+    return description | {"round": {"codec": "int8"} | section} if isinstance(section, dict) else description
 
 
 def _read_numbers(folder: Path) -> tuple[Numbers, str]:

@@ -75,7 +75,7 @@ class StateClient:
             head: Update = await self._expect(stream, Update)
             if (head.step, head.before) != (step, digest):
                 raise WrongBytes(f"{peer} sent an update that does not follow from outer step {step}")
-            update = BlockVector.empty(n)
+            update = BlockVector.empty(n, head.bits)
             for buffer in update.buffers():
                 await self._receive_parts(stream, buffer)
             await asyncio.to_thread(update.check)
@@ -83,7 +83,8 @@ class StateClient:
             raise WrongBytes(f"{peer} sent an update that nobody can have made: {error}") from None
         finally:
             self._end(stream)
-        return JournalEntry(head.step, head.before, head.after, head.tokens, n), update, head.ahead
+        entry = JournalEntry(head.step, head.before, head.after, head.tokens, n, head.bits)
+        return entry, update, head.ahead
 
     async def offers(self, peer: str) -> Offers:
         """Which snapshots ``peer`` gives, and which states it knows."""

@@ -45,13 +45,17 @@ class AskUpdate(Message):
 
 
 class Update(Message):
-    """This one, the first of ``ahead`` that lead to our state; its scales and values follow as parts."""
+    """This one, the first of ``ahead`` that lead to our state; its scales and values follow as parts.
+
+    ``bits`` are those of its levels: 8 or 4.
+    """
 
     kind: ClassVar[str] = "update"
     step: Count
     before: Digest
     after: Digest
     tokens: Count
+    bits: Annotated[int, Field(ge=4, le=8, multiple_of=4)]
     ahead: Annotated[int, Field(ge=1, le=2**32)]
 
 

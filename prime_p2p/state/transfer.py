@@ -110,8 +110,14 @@ class StateServer:
         except (IndexError, KeyError):  # the journal does not lead on from there
             await stream.send(NotHere(), stall=self._stall)
             return
-        before, after = entry.digest_before, entry.digest_after
-        head = Update(step=entry.step_before, before=before, after=after, tokens=entry.tokens, ahead=len(entries))
+        head = Update(
+            step=entry.step_before,
+            before=entry.digest_before,
+            after=entry.digest_after,
+            tokens=entry.tokens,
+            bits=entry.bits,
+            ahead=len(entries),
+        )
         await stream.send(head, stall=self._stall)
         for buffer in update.buffers():
             await self._send_parts(stream, buffer)

@@ -4,7 +4,7 @@ No IO and no clock of its own, so the same code runs over a network (``swarm.run
 ``RoundMachine`` serves a peer for its whole life: between rounds it still leads for others and answers late messages.
 
 Peers that hold the same state find each other (``swarm.meeting``) and begin a group, which reduces and commits
-(``swarm.commit``). If it fails, its members meet again without those that failed, from the int8 bytes still in memory,
+(``swarm.commit``). If it fails, its members meet again without those that failed, from the bytes still in memory,
 until a group commits or somebody is told that there is no round for it from this state.
 """
 

@@ -1,4 +1,4 @@
-"""The pseudo-gradient of one peer on its way to the others: as int8 blocks, and only if it is fit to be averaged.
+"""The pseudo-gradient of one peer on its way to the others: as blocks, and only if it is fit to be averaged.
 
 One that is not finite would spoil everybody's anchor, and one that is many times as large as usual nearly as much: an
 inner loss that explodes on one peer moves the mean of all. Each peer looks at its own, before a byte of it is sent.
@@ -48,18 +48,18 @@ class UsualSize:
 
 
 class PseudoGradient:
-    """Makes a peer's pseudo-gradients into ``blocks``. One ``explosion_factor`` times as large as usual is not fit to
-    be sent; 0 lets any size pass."""
+    """Makes a peer's pseudo-gradients into ``blocks``, with levels of ``bits`` bits. One ``explosion_factor`` times as
+    large as usual is not fit to be sent; 0 lets any size pass."""
 
-    def __init__(self, parameters: FlatParameters, explosion_factor: float) -> None:
-        self.blocks = BlockVector.empty(parameters.n)
+    def __init__(self, parameters: FlatParameters, explosion_factor: float, bits: int = 8) -> None:
+        self.blocks = BlockVector.empty(parameters.n, bits)
         self._parameters = parameters
         self._factor = explosion_factor
         self.usual = UsualSize()
         self._size, self._inner_steps = 0.0, 1
 
     def take(self, anchor: Float32, inner_steps: int) -> None:
-        """The pseudo-gradient of ``inner_steps`` inner steps: the anchor minus the parameters, as int8 blocks.
+        """The pseudo-gradient of ``inner_steps`` inner steps: the anchor minus the parameters, as blocks.
 
         Raises UnfitPseudoGradient where it is not finite, or explodes.
         """

@@ -32,19 +32,20 @@ OUTER = OuterOptimizer()
 class Lineage:
     """A state of ``n`` parameters with its journal; the same outer steps wherever it is made from the same seed."""
 
-    def __init__(self, folder: Path, n: int, length: int = 16) -> None:
+    def __init__(self, folder: Path, n: int, length: int = 16, bits: int = 8) -> None:
         self.n = n
+        self.bits = bits
         self.folder = folder
         self._random = np.random.default_rng(0)
         self.state = OuterState.initial(self._random.standard_normal(n, np.float32))
         self.journal = Journal(folder, length)
 
     def outer_step(self) -> None:
-        update = BlockVector.empty(self.n)
+        update = BlockVector.empty(self.n, self.bits)
         quantise(self._random.standard_normal(self.n, np.float32) * np.float32(0.01), update)
         step, before = self.state.step, self.state.digest
         after = self.state.apply(update, 100, OUTER)
-        self.journal.append(JournalEntry(step, before, after, 100, self.n), update)
+        self.journal.append(JournalEntry(step, before, after, 100, self.n, self.bits), update)
 
 
 async def serve(

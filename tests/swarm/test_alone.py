@@ -10,9 +10,9 @@ import pytest
 import torch
 from processes import network
 
-from prime_p2p import DiLoCo, OuterOptimizer, Swarm
+from prime_p2p import DiLoCo, DiLoCoOptions, OuterOptimizer, Swarm
 from prime_p2p.allreduce import codec
-from prime_p2p.allreduce.codec import BlockVector, Float32
+from prime_p2p.allreduce.codec import BITS, BlockVector, Float32
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -40,12 +40,12 @@ def flat(model: torch.nn.Module) -> Float32:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).numpy().copy()
 
 
-def by_hand(outer: OuterOptimizer) -> Float32:
-    """The anchor that the plain arithmetic leads to, with the pseudo-gradient as int8 blocks in between."""
+def by_hand(outer: OuterOptimizer, codec_name: str) -> Float32:
+    """The anchor that the plain arithmetic leads to, with the pseudo-gradient as blocks in between."""
     model, optimizer = new_model()
     anchor = torch.nn.Parameter(torch.from_numpy(flat(model)))
     nesterov = torch.optim.SGD([anchor], outer.learning_rate, outer.momentum, nesterov=True)
-    blocks, sent = BlockVector.empty(len(anchor)), np.empty(len(anchor), np.float32)
+    blocks, sent = BlockVector.empty(len(anchor), BITS[codec_name]), np.empty(len(anchor), np.float32)
     for step in range(INNER_STEPS * OUTER_STEPS):
         inner_step(model, optimizer, step)
         if (step + 1) % INNER_STEPS == 0:
@@ -57,12 +57,13 @@ def by_hand(outer: OuterOptimizer) -> Float32:
     return anchor.detach().numpy()
 
 
-def test_a_lone_peer_learns_and_its_anchor_is_what_the_plain_arithmetic_gives() -> None:
+@pytest.mark.parametrize("codec_name", list(BITS))
+def test_a_lone_peer_learns_and_its_anchor_is_what_the_plain_arithmetic_gives(codec_name: str) -> None:
     outer = OuterOptimizer()
     model, optimizer = new_model()
     before = loss_of(model, seed=-1, size=1000).item()
     with Swarm("alone") as swarm:
-        diloco = DiLoCo(model, optimizer, swarm, INNER_STEPS, outer)
+        diloco = DiLoCo(model, optimizer, swarm, INNER_STEPS, outer, DiLoCoOptions(codec=codec_name))
         for step in range(INNER_STEPS * OUTER_STEPS):
             inner_step(model, optimizer, step)
             outcome = diloco.step(tokens=32)
@@ -70,7 +71,7 @@ def test_a_lone_peer_learns_and_its_anchor_is_what_the_plain_arithmetic_gives() 
                 assert outcome.round.group is not None
                 assert outcome.round.group.peer_ids == (swarm.peer_id,)
         anchor = diloco.state.anchor
-    expected = by_hand(outer)
+    expected = by_hand(outer, codec_name)
     assert diloco.state.step == OUTER_STEPS
     assert loss_of(model, seed=-1, size=1000).item() < 0.7 * before
     np.testing.assert_allclose(anchor, expected, rtol=1e-5, atol=1e-6)

@@ -71,8 +71,8 @@ def place() -> Iterator[Place]:
             opened.close()
 
 
-def donor(folder: Path, steps: int, length: int = 16) -> Donor:
-    made = Donor(folder, N, length)
+def donor(folder: Path, steps: int, length: int = 16, bits: int = 8) -> Donor:
+    made = Donor(folder, N, length, bits)
     for _ in range(steps):
         made.outer_step()
     return made
@@ -95,10 +95,10 @@ def first_asks(monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     monkeypatch.setattr(follow.random, "shuffle", order)
 
 
-@pytest.mark.parametrize("missed", [1, 16])
-def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(tmp_path: Path, missed: int) -> None:
+@pytest.mark.parametrize(("missed", "bits"), [(1, 8), (16, 8), (3, 4)])
+def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(tmp_path: Path, missed: int, bits: int) -> None:
     with place() as here:
-        ahead = donor(tmp_path / "ahead", missed)
+        ahead = donor(tmp_path / "ahead", missed, bits=bits)
         peer = here.donor("donor", ahead)
         follower, _ = here.follower([peer])
         mine = donor(tmp_path / "behind", 0).state
@@ -109,7 +109,13 @@ def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(tmp_path: P
         assert moved == [0]
         done = follower.account()
         assert (done.updates, done.snapshots) == (missed, 0)
-        assert N * missed < done.bytes < 1.2 * N * missed + 1000 * (missed + 1)
+        size = N * bits // 8
+        assert size * missed < done.bytes < 1.2 * size * missed + 1000 * (missed + 1)
+        kept = Journal(here.folder / "mine")
+        assert kept.entries() == ahead.journal.entries()
+        assert [kept.read(step)[1].digest() for step in range(missed)] == [
+            ahead.journal.read(step)[1].digest() for step in range(missed)
+        ]
         assert follower.account() == CaughtUp()
 
 

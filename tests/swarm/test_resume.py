@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,25 @@ def test_a_round_that_is_left_for_a_signal_is_made_after_the_restart_with_the_sa
         assert loop.diloco.inner_step == INNER_STEPS
         loop.diloco.outer_step()
         assert loop.state == end
+
+
+def test_a_checkpoint_that_names_no_codec_is_one_of_int8(tmp_path: Path) -> None:
+    with Swarm("codecs") as swarm:
+        loop = Loop(swarm, tmp_path)
+        for _ in range(2 * INNER_STEPS):
+            loop.inner_step()
+        checkpoint = loop.diloco.checkpoint(0)
+        nameless = {"round": {"inner_steps": INNER_STEPS}}
+        loop.checkpoints.save(replace(checkpoint, description=checkpoint.description | nameless))
+        end = loop.state
+    with Swarm("codecs") as swarm:
+        loop = Loop(swarm, tmp_path)
+        assert loop.state == end
+        options = DiLoCoOptions(resume=loop.checkpoints.load_newest(), codec="int4")
+        with pytest.raises(BadInput, match=r'of this run with another recipe: round.codec: "int4" here, "int8" there'):
+            DiLoCo(loop.model, loop.optimizer, swarm, INNER_STEPS, options=options)
+        with pytest.raises(BadInput, match=r"^the codec must be int8 or int4, not 'int2'$"):
+            DiLoCo(loop.model, loop.optimizer, swarm, INNER_STEPS, options=DiLoCoOptions(codec="int2"))
 
 
 def test_a_checkpoint_of_another_recipe_is_refused_with_the_first_difference(tmp_path: Path) -> None:

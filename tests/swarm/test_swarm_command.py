@@ -12,6 +12,10 @@ import pytest
 import torch
 from processes import RECIPE, SMALL, Process
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+from prime_p2p.cli import app
+from prime_p2p.outer.journal import read_update, update_files
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,6 +66,23 @@ def test_a_swarm_trains_and_leaves_a_report_metrics_and_a_model_that_transformer
     written = model.generate(**tokenizer("import ", return_tensors="pt"), max_new_tokens=8, do_sample=False)
     assert tokenizer.decode(written[0]).startswith("import ")
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_peers_that_send_half_a_byte_a_parameter_hold_the_same_state_and_it_is_verified(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    quick = "--peers=2", f"--outer-steps={OUTER_STEPS}", "--set=round.inner_steps=5", "--set=eval.every=0"
+    process = swarm(out, *quick, "--set=round.codec=int4", "--json")
+    assert process.wait(120) == 0, process.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert (report["peers"], report["outer_steps"], report["digests_agree"]) == (2, OUTER_STEPS, True)
+    for number in (1, 2):
+        folder = out / f"peer-{number}"
+        updates = [read_update(path) for path in update_files(folder / "journal")]
+        assert [update.bits for _, update in updates] == [4] * OUTER_STEPS
+        assert updates[-1][0].digest_after.hex().startswith(report["rounds"][-1]["digest"])
+    verify = CliRunner().invoke(app, ["verify", str(out / "peer-1")])
+    assert verify.exit_code == 0, verify.output
+    assert f"outer steps 1 to {OUTER_STEPS} made again" in verify.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from prime_p2p.allreduce.codec import BlockVector, quantise
+from prime_p2p.allreduce.codec import BITS, BlockVector, quantise
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -29,8 +29,8 @@ SMALL = (
 )
 
 
-def small_recipe() -> Recipe:
-    return Recipe.load(Path(__file__).parents[2] / "peers" / "tiny.toml", SMALL)
+def small_recipe(codec: str = "int8") -> Recipe:
+    return Recipe.load(Path(__file__).parents[2] / "peers" / "tiny.toml", [*SMALL, f"round.codec={codec}"])
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Made:
     anchor: np.ndarray
 
 
-def make(folder: Path, outer_steps: int, saved: Collection[int], seed: int = 1) -> Made:
+def make(folder: Path, outer_steps: int, saved: Collection[int], seed: int = 1, codec: str = "int8") -> Made:
     """Make so many outer steps, with checkpoints at those that are ``saved``."""
-    recipe = small_recipe()
+    recipe = small_recipe(codec)
     outer = OuterOptimizer(recipe.outer.learning_rate, recipe.outer.momentum)
     state = OuterState.initial(FlatParameters(models.build(recipe.model, recipe.run.seed)).to_numpy())
     checkpoints, journal = Checkpoints(folder / "checkpoints", keep=100), Journal(folder / "journal", 100)
     digests = [state.digest]
     noise = np.random.default_rng(seed)
     for step in range(1, outer_steps + 1):
-        update = BlockVector.empty(len(state.anchor))
+        update = BlockVector.empty(len(state.anchor), BITS[codec])
         quantise(noise.normal(0, 0.01, len(state.anchor)).astype(np.float32), update)
         after = state.apply(update, 100, outer)
-        entry = JournalEntry(step - 1, digests[-1], after, 100, len(state.anchor))
+        entry = JournalEntry(step - 1, digests[-1], after, 100, len(state.anchor), update.bits)
         journal.append(entry, update)
         digests.append(after)
         if step in saved:

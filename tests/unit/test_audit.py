@@ -50,6 +50,17 @@ def test_all_that_is_there_is_confirmed_from_the_model_the_run_began_with(made: 
     ]
 
 
+def test_updates_of_int4_are_made_again(tmp_path: Path) -> None:
+    made = make(tmp_path / "peer", 4, saved=(2,), codec="int4")
+    found, wrong = audit(made.folder)
+    assert wrong == []
+    assert found[1] == (
+        "journal: outer steps 1 to 4 made again from the model the recipe begins with, every digest confirmed"
+    )
+    flip_a_bit(update_of(made, 3))
+    assert audit(made.folder)[1][0].startswith("journal: 000000000002.update: its bytes are not those")
+
+
 def test_a_journal_that_is_shorter_is_made_again_from_the_oldest_checkpoint_it_leads_on_from(made: Made) -> None:
     for step in (1, 2, 3):
         update_of(made, step).unlink()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import resource
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from prime_p2p.allreduce.codec import BlockVector, quantise
-from prime_p2p.outer.journal import Journal, JournalEntry
+from prime_p2p.outer.journal import Journal, JournalEntry, read_update
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 
@@ -21,12 +23,12 @@ def digest_at(step: int, lineage: str = "a") -> bytes:
     return f"{lineage}{step}".encode().ljust(32, b".")
 
 
-def entry_at(step: int, lineage: str = "a", before: str | None = None) -> JournalEntry:
-    return JournalEntry(step, digest_at(step, before or lineage), digest_at(step + 1, lineage), 100 + step, N)
+def entry_at(step: int, lineage: str = "a", before: str | None = None, bits: int = 8) -> JournalEntry:
+    return JournalEntry(step, digest_at(step, before or lineage), digest_at(step + 1, lineage), 100 + step, N, bits)
 
 
-def update_at(step: int) -> BlockVector:
-    update = BlockVector.empty(N)
+def update_at(step: int, bits: int = 8) -> BlockVector:
+    update = BlockVector.empty(N, bits)
     quantise(np.random.default_rng(step).standard_normal(N).astype(np.float32), update)
     return update
 
@@ -70,6 +72,43 @@ def test_what_is_read_is_what_was_appended(tmp_path: Path, reopened: bool) -> No
         entry, update = journal.read(step)
         assert entry == entry_at(step)
         assert update.digest() == update_at(step).digest()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_journal_may_have_updates_of_both_codecs(tmp_path: Path, reopened: bool) -> None:
+    journal = Journal(tmp_path)
+    for step, bits in enumerate((8, 4, 4, 8)):
+        journal.append(entry_at(step, bits=bits), update_at(step, bits))
+    sizes = [file_of(tmp_path, step).stat().st_size for step in range(4)]
+    assert sizes[0] == sizes[3] == sizes[1] + N // 2 == sizes[2] + N // 2
+    if reopened:
+        journal = Journal(tmp_path)
+    assert steps_of(journal.path_from(0, digest_at(0))) == [0, 1, 2, 3]
+    for step, bits in enumerate((8, 4, 4, 8)):
+        for entry, update in (journal.read(step), read_update(file_of(tmp_path, step))):
+            assert entry == entry_at(step, bits=bits)
+            assert (update.bits, update.digest()) == (bits, update_at(step, bits).digest())
+
+
+def test_a_file_of_int8_is_as_it_always_was_and_says_no_codec(tmp_path: Path) -> None:
+    update = update_at(7)
+    head = struct.pack(
+        "<20sQ32s32sQQ32s", b"prime-p2p journal v1", 7, digest_at(7), digest_at(8), 107, N, update.digest()
+    )
+    written = head + blake3(head).digest() + update.scales.tobytes() + update.values.tobytes()
+    file_of(tmp_path, 7).write_bytes(written)
+    journal = Journal(tmp_path)
+    assert journal.entries() == [entry_at(7)]
+    assert journal.read(7)[1].digest() == update.digest()
+    journal.append(entry_at(7), update)
+    assert file_of(tmp_path, 7).read_bytes() == written
+
+
+@pytest.mark.parametrize("entry", [entry_at(0, bits=4), JournalEntry(0, digest_at(0), digest_at(1), 1, N + 1)])
+def test_an_entry_that_is_not_of_its_update_is_refused(tmp_path: Path, entry: JournalEntry) -> None:
+    with pytest.raises(ValueError, match="bits, an update of 2500 of 8"):
+        Journal(tmp_path).append(entry, update_at(0))
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_update_can_be_kept(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The outer state: steps from one digest to the next, equal to the bytes committed in ``golden/outer.json``.
+"""The outer state: steps from one digest to the next, equal to the bytes committed in ``golden/``.
 
-The golden file pins the bytes of the whole arithmetic (int8 blocks, weighted mean, outer step, digest), so that a peer
-of one release or processor can train with those of another. Its inputs come from hashes, not from a random generator.
-After a deliberate change of the arithmetic, which needs a new version of the digest's domain tag:
+The golden files pin the bytes of the whole arithmetic (blocks of a codec, weighted mean, outer step, digest), so that
+a peer of one release or processor can train with those of another. Their inputs come from hashes, not from a random
+generator. After a deliberate change of the arithmetic, which needs a new version of the digest's domain tag:
 
     python -m tests.unit.test_outer_state
 """
@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from prime_p2p.allreduce.codec import CHUNK, BlockVector, Float32, accumulate, quantise
+from prime_p2p.allreduce.codec import BITS, CHUNK, BlockVector, Float32, accumulate, quantise
 from prime_p2p.outer import nesterov
 from prime_p2p.outer import state as outer_states
 from prime_p2p.outer.digest import PIECE, pieces, state_digest
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 
-GOLDEN = Path(__file__).parent / "golden" / "outer.json"
+GOLDEN = Path(__file__).parent / "golden"
 SHOWN = 8  # elements written out in the golden file, beside the hash of all
 
 
@@ -39,24 +39,24 @@ def golden_vector(label: str, n: int) -> Float32:
     return np.ldexp(unit, -((np.arange(n) // 1024) * 37 % 149))
 
 
-def golden_update(inputs: dict[str, Any], step: int) -> BlockVector:
+def golden_update(codec: str, inputs: dict[str, Any], step: int) -> BlockVector:
     """The weighted mean of the pseudo-gradients of the peers, as the owner of a part computes it."""
-    n, weights = inputs["n"], inputs["weights"]
+    n, weights, bits = inputs["n"], inputs["weights"], BITS[codec]
     mean, scratch = np.empty(n, np.float32), np.empty(min(CHUNK, n), np.float32)
     for i, weight in enumerate(weights):
-        pseudo_gradient = BlockVector.empty(n)
+        pseudo_gradient = BlockVector.empty(n, bits)
         quantise(golden_vector(f"{inputs['seed']}/{step}/{i}", n), pseudo_gradient)
         accumulate(mean, pseudo_gradient, weight / sum(weights), i == 0, scratch)
-    update = BlockVector.empty(n)
+    update = BlockVector.empty(n, bits)
     quantise(mean, update)
     return update
 
 
-def golden_result(inputs: dict[str, Any], threads: int = 1) -> dict[str, Any]:
+def golden_result(codec: str, inputs: dict[str, Any], threads: int = 1) -> dict[str, Any]:
     state = OuterState.initial(golden_vector(inputs["seed"], inputs["n"]), threads)
     updates = []
     for step in range(inputs["outer_steps"]):
-        update = golden_update(inputs, step)
+        update = golden_update(codec, inputs, step)
         updates.append(update.digest().hex())
         state.apply(update, sum(inputs["weights"]), OuterOptimizer(**inputs["optimizer"]))
     return {
@@ -80,17 +80,27 @@ def golden_inputs() -> list[dict[str, Any]]:
     ]
 
 
+def golden_file(codec: str) -> Path:
+    return GOLDEN / f"outer{'' if codec == 'int8' else '-' + codec}.json"
+
+
 def regenerate() -> None:
-    cases = [{"inputs": inputs, "expected": golden_result(inputs)} for inputs in golden_inputs()]
-    GOLDEN.write_text(json.dumps(cases, indent=1) + "\n", encoding="utf-8")
+    for codec in BITS:
+        cases = [{"inputs": inputs, "expected": golden_result(codec, inputs)} for inputs in golden_inputs()]
+        golden_file(codec).write_text(json.dumps(cases, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "case", json.loads(GOLDEN.read_text(encoding="utf-8")), ids=lambda case: case["inputs"]["seed"]
+    ("codec", "case"),
+    [
+        pytest.param(codec, case, id=f"{codec} {case['inputs']['seed']}")
+        for codec in BITS
+        for case in json.loads(golden_file(codec).read_text(encoding="utf-8"))
+    ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_outer_steps_give_the_golden_bytes(case: dict[str, Any], threads: int) -> None:
-    assert golden_result(case["inputs"], threads) == case["expected"]
+def test_outer_steps_give_the_golden_bytes(codec: str, case: dict[str, Any], threads: int) -> None:
+    assert golden_result(codec, case["inputs"], threads) == case["expected"]
 
 
 def some_update(n: int, scale: float = 1.0) -> BlockVector:

@@ -96,11 +96,11 @@ class Model(torch.nn.Module):
 class Trainer:
     """A model whose parameters are moved from an anchor by hand."""
 
-    def __init__(self, factor: float = 10.0) -> None:
+    def __init__(self, factor: float = 10.0, bits: int = 8) -> None:
         self.model = Model()
         self.parameters = FlatParameters(self.model)
         self.anchor = np.random.default_rng(0).normal(size=self.parameters.n).astype(np.float32)
-        self.pseudo_gradient = PseudoGradient(self.parameters, factor)
+        self.pseudo_gradient = PseudoGradient(self.parameters, factor, bits)
 
     def move(self, **by: float) -> None:
         """Stand at the anchor, but for these parameters."""
@@ -118,10 +118,11 @@ class Trainer:
         self.pseudo_gradient.contributed()
 
 
-def test_the_blocks_are_those_of_the_anchor_minus_the_parameters() -> None:
-    trainer = Trainer()
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_blocks_are_those_of_the_anchor_minus_the_parameters(bits: int) -> None:
+    trainer = Trainer(bits=bits)
     trainer.take(first=0.25, small=2.0, last=-0.5)
-    whole = BlockVector.empty(trainer.parameters.n)
+    whole = BlockVector.empty(trainer.parameters.n, bits)
     codec.quantise(trainer.anchor - trainer.parameters.to_numpy(), whole)
     assert trainer.pseudo_gradient.blocks.digest() == whole.digest()
 

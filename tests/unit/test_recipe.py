@@ -67,6 +67,7 @@ def test_what_a_recipe_leaves_out_has_defaults(smallest: Path) -> None:
     assert recipe.data.source == "python-stdlib"
     assert (recipe.outer.learning_rate, recipe.outer.momentum) == (0.7, 0.9)
     assert recipe.round.start_with == 1
+    assert recipe.round.codec == "int8"
 
 
 def test_a_recipe_cannot_be_changed(smallest: Path) -> None:
@@ -125,6 +126,8 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[inner]", '[inner]\nschedule = "cosine"', "inner.total_steps: must be greater than inner.warmup_steps"),
         ("[round]", "[round]\nstart_with = 33", "round.start_with: must be at most round.max_group (got 33 and 32)"),
         ("[round]", "[round]\nexplosion_factor = 1.5", "round.explosion_factor: must be 0 or at least 2 (got 1.5)"),
+        ("[round]", '[round]\ncodec = "int3"', "round.codec: must be 'int8' or 'int4' (got \"int3\")"),
+        ("[round]", "[round]\ncodec = 4", "round.codec: must be 'int8' or 'int4' (got 4)"),
         ("[round]", "[round]\npatience = inf", "round.patience: must be a finite number (got inf)"),
         ("[run]", "outer = 3\n[run]", "outer: must be a table (got 3)"),
         ("[run]", "[data]\nvalidation_share = 1.0\n[run]", "data.validation_share: must be less than 1 (got 1.0)"),
@@ -192,6 +195,7 @@ def test_a_file_of_nonsense_is_refused_in_one_line(tmp_path: Path, content: byte
         ("inner.learnin_rate=1", "--set inner.learnin_rate: unknown key (did you mean inner.learning_rate?)"),
         ("iner.learning_rate=1", "--set iner.learning_rate: unknown key (did you mean inner.learning_rate?)"),
         ("inner=1", "--set inner=1: must be section.key=value, as in inner.learning_rate=0.001"),
+        ("round.codec=int3", "--set round.codec: must be 'int8' or 'int4' (got \"int3\")"),
         ("inner.clip", "--set inner.clip: must be section.key=value, as in inner.learning_rate=0.001"),
         (".clip=1", "--set .clip=1: must be section.key=value, as in inner.learning_rate=0.001"),
     ],
@@ -234,6 +238,7 @@ def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None
     ("override", "difference"),
     [
         ("inner.learning_rate=1", "inner.learning_rate: 0.01 here, 1.0 there"),
+        ("round.codec=int4", 'round.codec: "int8" here, "int4" there'),
         ("run.name=other", 'run.name: "smallest" here, "other" there'),
         ("data.exclude=['a*']", "data.exclude: [] here, ['a*'] there"),
     ],
