@@ -58,6 +58,11 @@ class DaemonConfig:
     relays: tuple[str, ...] = ()
     public: bool = False
 
+    @property
+    def known_address(self) -> bool:
+        """Whether somebody chose the addresses that others reach this host by; if not, it may be behind NAT."""
+        return self.public or bool(self.announce) or not any(map(_is_any, self.listen))
+
 
 class Daemon:
     """The running daemon. Its owner is this process: it ends with it, whichever way that ends."""
@@ -243,6 +248,10 @@ def _options(config: DaemonConfig) -> dict[str, Any]:
     }
 
 
+def _is_any(address: str) -> bool:
+    return ipaddress.ip_address(address.split("/")[2]).is_unspecified
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.split("/")[2]).is_loopback
 
@@ -252,6 +261,10 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
 
     TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise. What is made of the
     class is added to `started`.
+
+    Dials leave from the port that the daemon listens on only where that can help it through a NAT. Two peers that dial
+    each other in that way at the same moment get one connection of which both take themselves for the client, and no
+    other for seconds; the further apart they are, the likelier. https://github.com/libp2p/go-libp2p/issues/2925
     """
     relay = _RELAY if config.public else {"relayService": 0}
 
@@ -262,6 +275,11 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
         def __init__(self) -> None:
             super().__init__()
             started.append(self)
+
+        @staticmethod
+        def _make_process_args(*args: Any, **kwargs: Any) -> list[str]:
+            command: list[str] = P2P._make_process_args(*args, **kwargs)
+            return ["env", "LIBP2P_TCP_REUSEPORT=false", *command] if config.known_address else command
 
     return P2PInFolder
 
