@@ -1,24 +1,32 @@
 """The butterfly all-reduce: every peer of a group reduces one part of the vector and gives it to all others.
 
-Each peer streams the blocks of every other part to its owner, chunk by chunk. An owner adds up a chunk as soon as
-all contributors' bytes for it are there, always in the order of the group, quantises the mean once, and streams that
-back while later chunks still come in, so both directions stay full. The owner itself uses the bytes it sends, so all
-peers end with the same update, byte for byte.
+Each peer streams the blocks of every other part to its owner, chunk by chunk, and then its own part, averaged, to
+everybody. An owner adds up a chunk as soon as all contributors' bytes for it are there, always in the order of the
+group, and quantises the mean once. The owner itself uses the bytes it sends, so all peers end with the same update,
+byte for byte. Where much is to be sent, a peer has several streams to another one, its lanes, with every so many-th
+chunk on each.
+
+Contributions go first because they wait for nobody: when the last one has left, most of the averaged chunks are ready,
+so a link is idle neither between the two halves nor, waiting for the last chunk to come back, at the end. What comes in
+is always read, whoever else is late: a stream that stood still for that would hold up the averaged chunks behind.
 
 A peer uploads 2 * (G - 1) / G * P bytes for P parameters among G equal peers, or half as many with int4, plus one scale
-for every 1024 and a few bytes a chunk. Beyond the update it holds at most ``WINDOW`` chunks of each contributor.
+for every 1024 and a few bytes a chunk. Beyond the update it holds the contributions to its part
+that wait for others': a few chunks where all are equally fast, its whole part of each at most, (G - 1) / G bytes a
+parameter among equal peers.
 
 The scheme is reduce-scatter then all-gather (Rabenseifner, "Optimization of Collective Reduction Operations", 2004),
-with the two phases overlapped chunk by chunk; in parts among unequal volunteers: Ryabinin et al., "Moshpit SGD", 2021.
+with the two phases overlapped; in parts among unequal volunteers: Ryabinin et al., "Moshpit SGD", 2021.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -26,16 +34,14 @@ from pydantic import Field
 
 from prime_p2p.allreduce import codec
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
+from prime_p2p.allreduce.plan import CHUNK_BLOCKS, MOST_LANES, Plan
 from prime_p2p.errors import PrimeError
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message, Schema
 from prime_p2p.network.streams import Stream, StreamError, StreamStalled
 
-CHUNK_BLOCKS = 512
-"""Blocks in a chunk: half a megabyte, so that a part of a small model is one chunk and framing costs nothing."""
-
-WINDOW = 4
-"""Chunks of one contributor that may wait for the others' before its stream is read no further."""
+KEPT = 4
+"""Chunks for each contributor whose memory is kept from one all-reduce to the next."""
 
 PATIENCE = 4
 """How many times longer a stream may stand still where a third peer can be the cause: whoever sees the cause at first
@@ -47,10 +53,11 @@ GroupId = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
 class Hello(Message):
-    """First on a data stream: the group whose bytes follow."""
+    """First on a data stream: the group whose bytes follow, and which of the sender's streams to the receiver it is."""
 
     kind: ClassVar[str] = "hello"
     group_id: GroupId
+    lane: Annotated[int, Field(ge=0, lt=MOST_LANES)] = 0
 
 
 class Contribution(Message):
@@ -80,39 +87,6 @@ class ReduceError(PrimeError):
         self.blamed = frozenset(blamed)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Who reduces what: the same on every peer of the group but for ``me``.
-
-    ``part_blocks[i]`` blocks belong to ``peer_ids[i]``, in order; ``weights`` are the integers the mean is taken with.
-    """
-
-    group_id: bytes
-    peer_ids: Sequence[str]
-    weights: Sequence[int]
-    part_blocks: Sequence[int]
-    me: str
-
-    def chunks(self, peer_id: str) -> list[tuple[int, int]]:
-        """The chunks of a peer's part as (first block, last block + 1) of the whole vector."""
-        owner = self.peer_ids.index(peer_id)
-        start = sum(self.part_blocks[:owner])
-        stop = start + self.part_blocks[owner]
-        return [(block, min(block + CHUNK_BLOCKS, stop)) for block in range(start, stop, CHUNK_BLOCKS)]
-
-    @property
-    def others(self) -> list[str]:
-        return [peer for peer in self.peer_ids if peer != self.me]
-
-    @property
-    def contributors(self) -> list[str]:
-        """The peers that have trained, in the order of the group. The others send nothing and are not in the mean."""
-        return [peer for peer, weight in zip(self.peer_ids, self.weights, strict=True) if weight > 0]
-
-    def coefficient(self, peer_id: str) -> float:
-        return self.weights[self.peer_ids.index(peer_id)] / sum(self.weights)
-
-
 @dataclass
 class Traffic:
     """Bytes over the data streams of one reduce."""
@@ -123,11 +97,13 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an exchange runs with: seconds a peer may stand still, one thread for kernels, and what counts the bytes."""
+    """What an exchange runs with: seconds a peer may stand still, one thread for kernels, what counts the bytes, and
+    memory for chunks."""
 
     stall: float
     executor: Executor
     traffic: Traffic
+    spare: SpareChunks
 
 
 class Exchange:
@@ -148,13 +124,18 @@ class Exchange:
         self._reduced = 0  # chunks of our own part that are averaged
         self._reduced_more = asyncio.Condition()
         senders = [peer for peer in plan.contributors if peer != plan.me]
-        self._inbox = {peer: Inbox(mine.bits) for peer in senders}
         loop = asyncio.get_running_loop()
-        self._incoming: dict[str, asyncio.Future[Stream]] = {peer: loop.create_future() for peer in plan.others}
+        self._inbox = {peer: [_future(loop) for _ in self._own_chunks] for peer in senders}
+        self._spare = setting.spare
+        self._lanes_to = {(peer, lane) for peer in plan.others for lane in range(plan.lanes(plan.me, peer))}
+        lanes_from = {(peer, lane) for peer in plan.others for lane in range(plan.lanes(peer, plan.me))}
+        self._incoming: dict[tuple[str, int], asyncio.Future[Stream]] = {
+            key: loop.create_future() for key in lanes_from
+        }
 
-    def accept(self, stream: Stream) -> bool:
-        """Take a data stream that said hello for this group; False for a stranger's, or a second one of a peer."""
-        incoming = self._incoming.get(stream.peer_id)
+    def accept(self, stream: Stream, lane: int) -> bool:
+        """Take a data stream that said hello for this group; False for one that nobody waits for."""
+        incoming = self._incoming.get((stream.peer_id, lane))
         if incoming is None or incoming.done():
             return False
         incoming.set_result(stream)
@@ -166,8 +147,8 @@ class Exchange:
         However it ends, no task of it is left, and the streams it opened are closed.
         """
         work: list[Coroutine[Any, Any, None]] = [self._add_up()]
-        work += [self._send_to(peer, open_stream) for peer in self.plan.others]
-        work += [self._receive_from(peer) for peer in self.plan.others]
+        work += [self._send_to(*key, open_stream) for key in sorted(self._lanes_to)]
+        work += [self._receive_from(*key) for key in sorted(self._incoming)]
         tasks = [asyncio.create_task(coroutine) for coroutine in work]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -180,6 +161,7 @@ class Exchange:
                 incoming.cancel()
             # A kernel goes on when its task is cancelled: the buffers are free once the executor is.
             await asyncio.get_running_loop().run_in_executor(self._executor, _nothing)
+            self._spare.keep(KEPT * len(self._inbox))
         self._raise(error for error in errors if error is not None)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._update.digest)
 
@@ -196,28 +178,24 @@ class Exchange:
 
     # ---- sending
 
-    async def _send_to(self, peer: str, open_stream: Callable[[str], Awaitable[Stream]]) -> None:
-        """Send one peer its chunks of our pseudo-gradient, and our averaged chunks as they get ready.
+    async def _send_to(self, peer: str, lane: int, open_stream: Callable[[str], Awaitable[Stream]]) -> None:
+        """Send one peer its chunks of our pseudo-gradient, then our averaged chunks: those that go on this lane.
 
         A receiver reads no faster than the slowest contributor sends, so a blocked send alone says little.
         """
         stall = PATIENCE * self._stall
         stream = await open_stream(peer)
         try:
-            await stream.send(Hello(group_id=self.plan.group_id), stall=stall)
+            await stream.send(Hello(group_id=self.plan.group_id, lane=lane), stall=stall)
+            lanes = self.plan.lanes(self.plan.me, peer)
             to_give = self.plan.chunks(peer) if self.plan.me in self.plan.contributors else []
-            given = returned = 0
-            while given < len(to_give) or returned < len(self._own_chunks):
-                if returned < self._reduced:
-                    chunk = self._update.slice(*self._own_chunks[returned])
-                    await stream.send(Reduced(index=returned), *chunk.buffers(), stall=stall)
-                    returned += 1
-                elif given < len(to_give):
-                    chunk = self._mine.slice(*to_give[given])
-                    await stream.send(Contribution(index=given), *chunk.buffers(), stall=stall)
-                    given += 1
-                else:
-                    await self._reduced_beyond(returned)
+            for index, blocks in _on_lane(to_give, lane, lanes):
+                chunk = self._mine.slice(*blocks)
+                await stream.send(Contribution(index=index), *chunk.buffers(), stall=stall)
+            for index, blocks in _on_lane(self._own_chunks, lane, lanes):
+                await self._reduced_beyond(index)
+                chunk = self._update.slice(*blocks)
+                await stream.send(Reduced(index=index), *chunk.buffers(), stall=stall)
             stream.close()
         except BaseException:
             stream.abort()
@@ -231,41 +209,36 @@ class Exchange:
 
     # ---- receiving
 
-    async def _receive_from(self, peer: str) -> None:
-        """Take one peer's contributions to our part, and its averaged chunks.
+    async def _receive_from(self, peer: str, lane: int) -> None:
+        """Take one peer's contributions to our part, and its averaged chunks: those that come on this lane.
 
         Its contributions depend on nobody else, so where they do not move, that peer failed. Its averaged chunks may
         wait for a third peer, which others notice first: they get PATIENCE times as long.
         """
         try:
-            stream = await within(self._stall, asyncio.shield(self._incoming[peer]))
+            stream = await within(self._stall, asyncio.shield(self._incoming[peer, lane]))
         except asyncio.TimeoutError:
             raise StreamStalled(peer, f"no data stream from {peer} for {self._stall:g} s") from None
-        theirs = self.plan.chunks(peer)
-        contributions = len(self._own_chunks) if peer in self._inbox else 0
-        taken = returned = 0
         try:
-            while taken < contributions or returned < len(theirs):
-                stall = self._stall if taken < contributions else PATIENCE * self._stall
-                message = await stream.receive(stall=stall)
-                if isinstance(message, Contribution) and message.index == taken < contributions:
-                    await self._take_contribution(stream, self._own_chunks[taken])
-                    taken += 1
-                elif isinstance(message, Reduced) and message.index == returned < len(theirs):
-                    await self._take_chunk(stream, self._update.slice(*theirs[returned]))
-                    returned += 1
-                else:
-                    raise PeerFault(peer, f"{peer} sent {message!r} out of order")
+            lanes = self.plan.lanes(peer, self.plan.me)
+            for index, blocks in _on_lane(self._own_chunks if peer in self._inbox else [], lane, lanes):
+                await self._expect(stream, Contribution(index=index), self._stall)
+                chunk = self._spare.take(self._mine.slice(*blocks).n, self._mine.bits)
+                await self._take_chunk(stream, chunk)
+                self._inbox[peer][index].set_result(chunk)
+            for index, blocks in _on_lane(self.plan.chunks(peer), lane, lanes):
+                await self._expect(stream, Reduced(index=index), PATIENCE * self._stall)
+                await self._take_chunk(stream, self._update.slice(*blocks))
         except FrameError as error:
             raise PeerFault(peer, f"{peer} sent bytes that are no frame: {error}") from error
         finally:
             self._traffic.received += stream.bytes_received
 
-    async def _take_contribution(self, stream: Stream, blocks: tuple[int, int]) -> None:
-        inbox = self._inbox[stream.peer_id]
-        chunk = await inbox.free_chunk(self._mine.slice(*blocks).n)
-        await self._take_chunk(stream, chunk)
-        inbox.filled.put_nowait(chunk)
+    @staticmethod
+    async def _expect(stream: Stream, wanted: Contribution | Reduced, stall: float) -> None:
+        message = await stream.receive(stall=stall)
+        if message != wanted:
+            raise PeerFault(stream.peer_id, f"{stream.peer_id} sent {message!r} where {wanted!r} is due")
 
     async def _take_chunk(self, stream: Stream, chunk: BlockVector) -> None:
         if stream.payload_left != chunk.nbytes:
@@ -282,37 +255,57 @@ class Exchange:
     async def _add_up(self) -> None:
         """Average our own part, chunk by chunk, in the order of the group."""
         loop = asyncio.get_running_loop()
-        size = max((self._mine.slice(*blocks).n for blocks in self._own_chunks), default=0)
-        mean = np.empty(size, np.float32)
-        scratch = np.empty(min(codec.CHUNK, size), np.float32)
-        for blocks in self._own_chunks:
+        room = _Room()
+        for index, blocks in enumerate(self._own_chunks):
             chunks = []
             for peer in self.plan.contributors:
                 own = peer == self.plan.me
-                chunks.append(self._mine.slice(*blocks) if own else await self._inbox[peer].filled.get())
+                chunks.append(self._mine.slice(*blocks) if own else await self._inbox[peer][index])
             out = self._update.slice(*blocks)
-            await loop.run_in_executor(self._executor, partial(self._average, chunks, out, mean[: out.n], scratch))
+            await loop.run_in_executor(self._executor, partial(self._average, chunks, out, room))
             for peer, chunk in zip(self.plan.contributors, chunks, strict=True):
                 if peer != self.plan.me:
-                    self._inbox[peer].give_back(chunk)
+                    self._spare.give_back(chunk)
             async with self._reduced_more:
                 self._reduced += 1
                 self._reduced_more.notify_all()
 
-    def _average(
-        self, chunks: list[BlockVector], out: BlockVector, mean: codec.Float32, scratch: codec.Float32
-    ) -> None:
+    def _average(self, chunks: list[BlockVector], out: BlockVector, room: _Room) -> None:
         if len(chunks) == 1:  # a mean of one: its bytes, not a second rounding of them
             np.copyto(out.values, chunks[0].values)
             np.copyto(out.scales, chunks[0].scales)
             return
-        for index, (peer, chunk) in enumerate(zip(self.plan.contributors, chunks, strict=True)):
-            codec.accumulate(mean, chunk, self.plan.coefficient(peer), first=index == 0, scratch=scratch)
-        codec.quantise(mean, out)
+        for start in range(0, out.blocks, _TILE):  # the sum of so many stays in the cache
+            part = out.slice(start, start + _TILE)
+            mean = room.mean[: part.n]
+            for index, (peer, chunk) in enumerate(zip(self.plan.contributors, chunks, strict=True)):
+                given = chunk.slice(start, start + _TILE)
+                codec.accumulate(mean, given, self.plan.coefficient(peer), index == 0, room.scratch)
+            codec.quantise(mean, part)
+
+
+_TILE = codec.CHUNK // BLOCK
+
+
+class _Room:
+    """Memory of the kernels: the mean of a tile, and what they use besides."""
+
+    def __init__(self) -> None:
+        self.mean = np.empty(codec.CHUNK, np.float32)
+        self.scratch = np.empty(codec.CHUNK, np.float32)
 
 
 def _nothing() -> None:
     return None
+
+
+def _future(loop: asyncio.AbstractEventLoop) -> asyncio.Future[BlockVector]:
+    return loop.create_future()
+
+
+def _on_lane(chunks: Sequence[tuple[int, int]], lane: int, lanes: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Every so many-th chunk, with its index."""
+    return islice(enumerate(chunks), lane, None, lanes)
 
 
 class PeerFault(PrimeError):
@@ -323,21 +316,23 @@ class PeerFault(PrimeError):
         self.peer_id = peer_id
 
 
-@dataclass
-class Inbox:
-    """Chunks of one contributor between its stream and the sum: at most WINDOW, used again and again."""
+class SpareChunks:
+    """Memory for chunks on their way into a sum, used again and again: fresh memory is slow."""
 
-    bits: int  # of the vectors
-    filled: asyncio.Queue[BlockVector] = field(default_factory=asyncio.Queue)
-    _free: asyncio.Queue[BlockVector] = field(default_factory=asyncio.Queue)
-    _made: int = 0
+    def __init__(self) -> None:
+        self._free: list[BlockVector] = []
 
-    async def free_chunk(self, n: int) -> BlockVector:
-        if self._free.empty() and self._made < WINDOW:
-            self._made += 1
-            return BlockVector.empty(n, self.bits)
-        chunk = await self._free.get()
-        return chunk if chunk.n == n else BlockVector.empty(n, self.bits)  # only the last chunk of a part is shorter
+    def take(self, n: int, bits: int) -> BlockVector:
+        """A chunk of n elements; what is in it is to be overwritten."""
+        if self._free and (self._free[-1].n, self._free[-1].bits) == (n, bits):
+            return self._free.pop()
+        return BlockVector.empty(n, bits)
 
     def give_back(self, chunk: BlockVector) -> None:
-        self._free.put_nowait(chunk)
+        """Nobody uses it any more."""
+        if chunk.n == CHUNK_BLOCKS * BLOCK:  # only the last chunk of a part is shorter
+            self._free.append(chunk)
+
+    def keep(self, count: int) -> None:
+        """Let go of all but so many."""
+        del self._free[count:]

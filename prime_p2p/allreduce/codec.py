@@ -208,7 +208,7 @@ def dequantise(vector: BlockVector, out: Float32) -> None:
     for tile in _tiles(vector.n):
         target = out[tile.start : tile.stop].reshape(tile.shape)
         np.copyto(target, _levels(vector, tile, room))
-        target *= vector.scales[tile.row : tile.row + tile.rows, None]
+        _scale(target, vector.scales[tile.row : tile.row + tile.rows], target)
 
 
 def accumulate(acc: Float32, vector: BlockVector, coefficient: float, first: bool, scratch: Float32) -> None:
@@ -223,16 +223,16 @@ def accumulate(acc: Float32, vector: BlockVector, coefficient: float, first: boo
     factor = np.float32(coefficient)
     room = _room(vector)
     for tile in _tiles(vector.n):
-        factors = (vector.scales[tile.row : tile.row + tile.rows] * factor)[:, None]
+        factors = vector.scales[tile.row : tile.row + tile.rows] * factor
         levels = _levels(vector, tile, room)
         target = acc[tile.start : tile.stop].reshape(tile.shape)
         if first:
             np.copyto(target, levels)
-            target *= factors
+            _scale(target, factors, target)
         else:
             product = scratch[: tile.stop - tile.start].reshape(tile.shape)
             np.copyto(product, levels)
-            product *= factors
+            _scale(product, factors, product)
             target += product
 
 
@@ -262,6 +262,19 @@ def _tiles(n: int) -> Iterator[_Tile]:
         yield _Tile(whole, n, (1, n - whole))
 
 
+def _scale(x: Float32, factors: Float32, out: Float32) -> None:
+    """Multiply each row of x by its factor.
+
+    With a buffer of more than a row, NumPy since 2.3 copies each factor as often as a row has elements, which takes as
+    long as the multiplication.
+    """
+    before = np.setbufsize(BLOCK)
+    try:
+        np.multiply(x, factors[:, None], out=out)
+    finally:
+        np.setbufsize(before)
+
+
 def _room(vector: BlockVector) -> Int8:
     """Where ``_levels`` unpacks a tile."""
     return np.empty(min(CHUNK, vector.n) if vector.bits == 4 else 0, np.int8)
@@ -289,7 +302,7 @@ def _quantise_blocks(x: Float32, out: BlockVector, scratch: Float32, room: UInt8
         inverse = np.divide(kind.top, absmax, out=np.zeros_like(absmax), where=absmax >= _SMALLEST_FAST)
     else:
         inverse = kind.top / absmax
-    np.multiply(x, inverse[:, None], out=scratch)
+    _scale(x, inverse, scratch)
     scratch += np.float32(_ROUNDS + kind.zero)
     levels = (room[: x.size] if out.bits == 4 else out.values.view(np.uint8)).reshape(x.shape)
     np.copyto(levels, scratch.view(np.int32), casting="unsafe")

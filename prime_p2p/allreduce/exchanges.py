@@ -6,8 +6,9 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from prime_p2p.allreduce.butterfly import DATA, Exchange, Hello, Plan, Setting, Traffic
+from prime_p2p.allreduce.butterfly import DATA, Exchange, Hello, Setting, SpareChunks, Traffic
 from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.allreduce.plan import Plan
 from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream
@@ -23,6 +24,7 @@ class Exchanges:
         self._protocol = f"prime-p2p/1/{run}/data"
         self._stall = stall
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="allreduce")
+        self._spare = SpareChunks()
         self._running: dict[bytes, Exchange] = {}
         self._over: dict[bytes, asyncio.Event] = {}
         self._started = asyncio.Condition()
@@ -40,7 +42,7 @@ class Exchanges:
 
         Raises ReduceError, see ``Exchange.run``.
         """
-        exchange = Exchange(plan, mine, update, Setting(self._stall, self._executor, traffic))
+        exchange = Exchange(plan, mine, update, Setting(self._stall, self._executor, traffic, self._spare))
         over = asyncio.Event()
         self._running[plan.group_id] = exchange
         self._over[plan.group_id] = over
@@ -69,5 +71,7 @@ class Exchanges:
             logger.debug("%s opened a data stream for a group that is not ours", stream.peer_id)
             return
         exchange, over = self._running.get(hello.group_id), self._over.get(hello.group_id)
-        if exchange is not None and over is not None and exchange.accept(stream):  # it may be over in the meantime
+        if (
+            exchange is not None and over is not None and exchange.accept(stream, hello.lane)
+        ):  # it may be over in the meantime
             await over.wait()

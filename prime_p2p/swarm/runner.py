@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from prime_p2p.allreduce.butterfly import Plan, ReduceError, Traffic
+from prime_p2p.allreduce.butterfly import ReduceError, Traffic
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.allreduce.exchanges import Exchanges
+from prime_p2p.allreduce.plan import Plan
 from prime_p2p.network.frames import Message
 from prime_p2p.network.node import Node
 from prime_p2p.swarm import events as ev

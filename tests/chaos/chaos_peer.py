@@ -136,9 +136,9 @@ class Points:
 
 
 def _add_points(points: Points, place: Place) -> None:
-    from prime_p2p.allreduce import butterfly
+    from prime_p2p.allreduce import plan
 
-    butterfly.CHUNK_BLOCKS = CHUNK_BLOCKS
+    plan.CHUNK_BLOCKS = CHUNK_BLOCKS
     _watch_training(points)
     _watch_gathering(points)
     _watch_reduce(points)

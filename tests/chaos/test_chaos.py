@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-MINUTES = float(os.environ.get("CHAOS_MINUTES", "4"))
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "3.5"))
 CHAOS = Path(__file__).with_name("chaos.py")
 DETECTION = 1.25 * 5.0  # seconds until a silent peer is lost
 SLACK = 10.0  # seconds for a machine with other work

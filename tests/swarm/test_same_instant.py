@@ -15,7 +15,7 @@ from prime_p2p.swarm.membership import Heartbeat, Membership
 pytestmark = pytest.mark.timeout(300)
 
 PEERS = 8
-TIMES = 20
+TIMES = 8
 AT_ONCE = 2  # swarms of eight that start beside each other, to keep the cores busy
 SIGHT = 30.0  # seconds in which all see all: a few looks at the DHT and one heartbeat, on a very busy machine
 

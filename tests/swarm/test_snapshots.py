@@ -206,10 +206,8 @@ def test_ten_who_join_at_once_give_each_other_what_they_have(tmp_path: Path, mon
         limits = ServingLimits(RATE, at_once=2)
         servers = [await serve(donor, lineage, tmp_path / donor.peer_id, limits) for donor in donors]
         there = [donor.peer_id for donor in donors]
-        joiners = []
-        for number in range(10):
-            node = await swarm.node(f"joiner-{number}", address)
-            joiners.append(await Joiner.on(node, tmp_path / f"joiner-{number}", there))
+        nodes_ = await asyncio.gather(*(swarm.node(f"joiner-{number}", address) for number in range(10)))
+        joiners = [await Joiner.on(node, tmp_path / node.peer_id, there) for node in nodes_]
         there += [joiner.node.peer_id for joiner in joiners]
         for joiner in joiners:
             joiner.peers = [peer for peer in there if peer != joiner.node.peer_id]

@@ -13,9 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prime_p2p.allreduce.butterfly import DATA, Contribution, Exchange, Hello, Plan, ReduceError, Setting, Traffic
+from prime_p2p.allreduce import plan as plans
+from prime_p2p.allreduce.butterfly import (
+    DATA,
+    Contribution,
+    Exchange,
+    Hello,
+    ReduceError,
+    Setting,
+    SpareChunks,
+    Traffic,
+)
 from prime_p2p.allreduce.codec import BLOCK, BlockVector, blocks_of, dequantise, quantise
 from prime_p2p.allreduce.partition import split
+from prime_p2p.allreduce.plan import Plan
 from prime_p2p.network.streams import Stream, StreamLost, stream_over
 
 STALL = 20.0  # far above what these machines need; tests of stalls take their own
@@ -45,7 +56,7 @@ class Loopback:
             mine = BlockVector.empty(n, bits)
             quantise(vector, mine)
             plan = Plan(b"g" * 32, self.peers, list(weights), parts, peer)
-            setting = Setting(stall, self.executor, self.traffic[peer])
+            setting = Setting(stall, self.executor, self.traffic[peer], SpareChunks())
             self.exchanges[peer] = Exchange(plan, mine, self.updates[peer], setting)
 
     def opener(self, sender: str) -> Callable[[str], Coroutine[Any, Any, Stream]]:
@@ -60,8 +71,9 @@ class Loopback:
         return open_stream
 
     async def accept(self, receiver: str, incoming: Stream) -> None:
-        assert isinstance(await incoming.receive(stall=STALL), Hello)
-        assert self.exchanges[receiver].accept(incoming)
+        hello = await incoming.receive(stall=STALL)
+        assert isinstance(hello, Hello)
+        assert self.exchanges[receiver].accept(incoming, hello.lane)
 
     async def run(self, peers: Sequence[str] | None = None) -> dict[str, bytes | BaseException]:
         chosen = self.peers if peers is None else peers
@@ -200,7 +212,7 @@ def test_a_peer_that_stops_in_the_middle_is_blamed() -> None:
         async def open_stream(peer: str) -> Stream:
             return incoming
 
-        loopback.exchanges["peer-0"].accept(incoming)
+        loopback.exchanges["peer-0"].accept(incoming, 0)
         chunk = loopback.exchanges["peer-0"]._mine.slice(0, 512)
         sending = frozen.send(Contribution(index=0), *chunk.buffers(), stall=STALL)
         running = loopback.exchanges["peer-0"].run(open_stream)
@@ -232,7 +244,7 @@ def test_a_chunk_that_should_not_be_there_is_blamed_on_its_sender(wrong: str, bi
             return incoming
 
         exchange = loopback.exchanges["peer-0"]
-        exchange.accept(incoming)
+        exchange.accept(incoming, 0)
         blocks = exchange.plan.chunks("peer-0")[0]
         chunk = exchange._mine.slice(*blocks)
         if wrong == "not finite":
@@ -251,5 +263,43 @@ def test_a_chunk_that_should_not_be_there_is_blamed_on_its_sender(wrong: str, bi
         return result
 
     error = asyncio.run(main())
+    assert isinstance(error, ReduceError)
+    assert error.blamed == {"peer-1"}
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_on_several_lanes_all_peers_get_the_same_mean_of_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    vectors, weights = random_vectors(3, 150 * BLOCK + 7, seed=5), [3, 0, 5]
+    _, on_one_lane = reduce(vectors, weights, [1.0, 2.0, 1.5], bits)
+    monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
+    loopback, on_many = reduce(vectors, weights, [1.0, 2.0, 1.5], bits)
+    first = loopback.exchanges["peer-0"].plan
+    assert first.lanes("peer-0", "peer-2") > 1
+    assert len(loopback.streams) == 2 * sum(
+        first.lanes(sender, receiver) for sender in loopback.peers for receiver in loopback.peers if sender != receiver
+    )
+    assert np.array_equal(on_one_lane, on_many)
+    assert_is_the_mean(on_many, [vectors[0], vectors[2]], [3, 5], bits)
+
+
+def test_one_lane_that_ends_blames_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
+
+    async def main() -> dict[str, bytes | BaseException]:
+        loopback = Loopback(random_vectors(2, 100 * BLOCK, seed=6), [1, 1], [1.0, 1.0])
+        original = loopback.exchanges["peer-0"]._expect
+
+        async def until_the_second_lane(stream: Stream, wanted: Any, stall: float) -> None:
+            if isinstance(wanted, Contribution) and wanted.index == 5:
+                stream.abort()
+            await original(stream, wanted, stall)
+
+        monkeypatch.setattr(loopback.exchanges["peer-0"], "_expect", until_the_second_lane)
+        return await loopback.run()
+
+    results = asyncio.run(main())
+    error = results["peer-0"]
     assert isinstance(error, ReduceError)
     assert error.blamed == {"peer-1"}
