@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from prime_p2p.bench.commands import app as bench
 from prime_p2p.errors import PrimeError
 
 app = typer.Typer(
@@ -14,6 +15,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Peer-to-peer training over the internet, with no server in the middle.",
 )
+
+app.add_typer(bench, name="bench")
 
 RecipeOption = Annotated[
     str,

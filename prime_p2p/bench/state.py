@@ -1,203 +1,251 @@
-"""How fast a joining peer gets the state of a run: python scripts/state_benchmark.py [--parameters 50] [--donors 1 2 4]
+"""How fast a joining peer gets the state of a run, beside raw streams and hivemind's ``load_state_from_peers``.
 
-Donors are processes on this machine. A snapshot (8 bytes a parameter) is fetched from 1, 2 and 4 of them several times,
-and the same bytes over raw streams between the same processes just before each, once from the state's memory to such
-memory as the snapshot comes to, and once from and to one small buffer; then one missed update is fetched and replayed.
-Also printed: how long the training of a donor waits for the lock of its state while it writes the snapshot, and what
-hivemind's ``load_state_from_peers`` takes for as many bytes.
+Donors are processes on this machine and the joiner is this one. A snapshot is fetched several times, and just before
+each the same bytes over raw streams between the same processes: once from the states' memory to such memory as the
+snapshot comes to, and once from and to one small buffer. Then one missed update is fetched and replayed.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import functools
 import resource
 import statistics
-import subprocess
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
-import hivemind_state
 import numpy as np
-import uvloop
 
-from prime_p2p.allreduce.codec import BlockVector, quantise
-from prime_p2p.network.frames import Message, Schema
+from prime_p2p.bench import state_raw
+from prime_p2p.bench.rounds import Say
+from prime_p2p.bench.state_donor import OUTER, RUN, parameters
+from prime_p2p.bench.state_raw import BYTES_OF_PARAMETER, STALL
+from prime_p2p.bench.tables import shown, table
+from prime_p2p.bench.team import START_WITHIN, Answer, Worker, WorkerFailed
+from prime_p2p.network.frames import FrameError
 from prime_p2p.network.node import Node, NodeConfig
-from prime_p2p.network.streams import Stream
-from prime_p2p.outer.digest import PIECE
-from prime_p2p.outer.journal import Journal, JournalEntry
-from prime_p2p.outer.nesterov import OuterOptimizer
+from prime_p2p.network.streams import StreamError
+from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state.client import StateClient
+from prime_p2p.state.messages import TransferError
 from prime_p2p.state.shelf import Shelf
 from prime_p2p.state.snapshots import Snapshots
 from prime_p2p.state.standing import Standing
-from prime_p2p.state.transfer import Source, StateServer
 from prime_p2p.state.undo import Undo
+from prime_p2p.temporary import TemporaryFolder
 
-RUN, RAW = "benchmark", "benchmark/raw"
-STALL = 30.0
-OUTER = OuterOptimizer()
-
-
-class Bytes(Message):
-    """Send me ``count`` bytes of the anchor and the momentum from ``start`` on, or else any bytes."""
-
-    kind: ClassVar[str] = "bytes"
-    max_payload: ClassVar[int] = PIECE
-    start: int = -1
-    count: int = 0
+ANSWER_WITHIN = 10.0  # seconds, for what a process knows already
+LOAD_WITHIN = 400.0  # above what hivemind is given itself
+_SLOWEST = 2e6  # bytes a second; with less, something is stuck
 
 
-SCHEMA = Schema(Bytes)
+@dataclass(frozen=True)
+class Question:
+    """What to measure: a state of ``params`` parameters from each of these numbers of ``donors``, ``rounds`` times."""
+
+    params: int
+    donors: tuple[int, ...]
+    rounds: int
+    hivemind: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of a snapshot."""
+        return BYTES_OF_PARAMETER * self.params
+
+    @property
+    def within(self) -> float:
+        """Seconds for anything that is done with that many bytes."""
+        return START_WITHIN + self.size / _SLOWEST
 
 
-class Longest:
-    """The longest wait for a lock, as training would have it that wants it all the time."""
+@dataclass(frozen=True)
+class MissedUpdate:
+    """One update fetched and replayed: seconds, processor seconds here, and its bytes as a share of a snapshot's."""
 
-    def __init__(self, state: OuterState) -> None:
-        self._state = state
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self.seconds = 0.0
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.002):
-            began = time.perf_counter()
-            with self._state.lock:
-                self.seconds = max(self.seconds, time.perf_counter() - began)
-
-    def __enter__(self) -> Longest:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    seconds: float
+    cpu: float
+    share: float
 
 
-async def donor(folder: Path, n: int, *bootstrap: str) -> None:
-    """Hold the state after one outer step, and serve it until standard input closes."""
-    random = np.random.default_rng(0)
-    state = OuterState.initial(random.standard_normal(n, np.float32))
-    journal = Journal(folder / "journal")
-    update = BlockVector.empty(n)
-    quantise(random.standard_normal(n, np.float32) * np.float32(0.01), update)
-    before = state.digest
-    after = state.apply(update, 100, OUTER)
-    journal.append(JournalEntry(0, before, after, 100, n), update)
-    node = await Node.create(NodeConfig(folder / "identity.key", bootstrap))
-    async with contextlib.AsyncExitStack() as opened:
-        opened.push_async_callback(node.close)
-        server = StateServer(node, RUN, Source(lambda: state, journal, {}, folder), STALL)
-        await server.serve()
-        await node.serve(RAW, SCHEMA, functools.partial(give_raw, state))
-        with Longest(state) as wait:
-            print(node.peer_id, (await node.addresses())[0], before.hex(), after.hex(), flush=True)
-            await asyncio.to_thread(sys.stdin.read)
-        print(f"{wait.seconds:.4f}", flush=True)
+@dataclass(frozen=True)
+class Round:
+    """Seconds: of the snapshot, of raw streams to memory like its own, of those from and to one small buffer."""
+
+    snapshot: float
+    raw: float
+    raw_buffer: float
 
 
-async def give_raw(state: OuterState, stream: Stream) -> None:
-    asked = await stream.receive(stall=STALL)
-    assert isinstance(asked, Bytes)
-    small = memoryview(np.random.default_rng(0).bytes(PIECE))
-    for start in range(0, asked.count, PIECE):
-        count = min(PIECE, asked.count - start)
-        part = small[:count] if asked.start < 0 else memory(state, asked.start + start, count)
-        await stream.send(Bytes(), part, stall=STALL)
+@dataclass(frozen=True)
+class Fetched:
+    """What was measured with so many donors; ``longest_wait`` in seconds, of the training of any of them for the lock
+    of its state."""
+
+    donors: int
+    each: tuple[Round, ...]
+    longest_wait: float
+    update: MissedUpdate
+
+    @property
+    def medians(self) -> Round:
+        return Round(
+            statistics.median(one.snapshot for one in self.each),
+            statistics.median(one.raw for one in self.each),
+            statistics.median(one.raw_buffer for one in self.each),
+        )
+
+    @property
+    def share(self) -> float:
+        """The rate of a snapshot as a share of that of raw streams just before it; the median."""
+        return statistics.median(one.raw / one.snapshot for one in self.each)
+
+    @property
+    def share_of_buffer(self) -> float:
+        """The same, of raw streams from and to one small buffer."""
+        return statistics.median(one.raw_buffer / one.snapshot for one in self.each)
 
 
-def memory(state: OuterState, start: int, count: int) -> memoryview:
-    """Bytes of a state, as if the momentum followed the anchor; a piece that reaches into both is taken from one."""
-    anchor, momentum = (array.view(np.uint8).data for array in (state.anchor, state.momentum))
-    if start + count <= len(anchor):
-        return anchor[start : start + count]
-    start = max(0, start - len(anchor))
-    return momentum[start : start + count]
+@dataclass(frozen=True)
+class StateMeasured:
+    """``hivemind``: the seconds of each time that it loaded as many bytes from one donor; empty where it did not."""
+
+    question: Question
+    fetched: tuple[Fetched, ...]
+    hivemind: tuple[float, ...]
+
+    @property
+    def hivemind_seconds(self) -> float | None:
+        """The median; None where it was not measured."""
+        return statistics.median(self.hivemind) if self.hivemind else None
+
+    def ratio(self, fetched: Fetched) -> float | None:
+        """How many times as long as ours hivemind takes."""
+        seconds = self.hivemind_seconds
+        return None if seconds is None else seconds / fetched.medians.snapshot
 
 
-async def take_raw(node: Node, peer: str, start: int, count: int, into: OuterState | None) -> None:
-    stream = await node.open(peer, RAW, SCHEMA, STALL)
-    small = memoryview(bytearray(PIECE))
-    try:
-        await stream.send(Bytes(start=-1 if into is None else start, count=count), stall=STALL)
-        end = start + count
-        while start < end:
-            await stream.receive(stall=STALL)
-            length = stream.payload_left
-            buffer = small[:length] if into is None else memory(into, start, length)
-            await stream.receive_into(buffer, stall=STALL)
-            start += length
-    finally:
-        stream.abort()
+async def measure(question: Question, say: Say) -> StateMeasured:
+    """Measure all of it. Raises WorkerFailed where a process fails or takes too long."""
+    fetched = [await _fetched(question, count, say) for count in question.donors]
+    return StateMeasured(question, tuple(fetched), await _hivemind(question, say) if question.hivemind else ())
 
 
-async def raw(node: Node, peers: list[str], n: int, in_memory: bool) -> float:
-    """Seconds for as many bytes as a snapshot has, a part from each peer."""
-    into = new_state(n) if in_memory else None
-    part = 8 * n // len(peers)
-    began = time.perf_counter()
-    await asyncio.gather(*(take_raw(node, peer, i * part, part, into) for i, peer in enumerate(peers)))
-    return time.perf_counter() - began
+async def _fetched(question: Question, count: int, say: Say) -> Fetched:
+    say(f"{count} donors begin")
+    with TemporaryFolder() as folder:
+        async with _donors(question, count, folder) as (workers, cards), _joiner(folder, cards) as joiner:
+            try:
+                each, update = await asyncio.wait_for(
+                    joiner.measure(question, say), (4 + 3 * question.rounds) * question.within
+                )
+            except asyncio.TimeoutError:
+                raise WorkerFailed(f"a state does not come from {count} donors: it takes too long") from None
+            except (StreamError, FrameError, TransferError) as error:
+                raise WorkerFailed(f"a state does not come from {count} donors: {error}") from None
+            waits = [float((await _ask(worker, ANSWER_WITHIN))["longest_wait"]) for worker in workers]
+            return Fetched(count, each, max(waits), update)
 
 
-def new_state(n: int) -> OuterState:
-    """That of a joiner; a snapshot comes to its memory."""
-    return OuterState.initial(np.zeros(n, np.float32))
-
-
-@contextlib.contextmanager
-def donors(folder: Path, n: int, count: int) -> Iterator[list[tuple[str, ...]]]:
-    """Processes; gives what each of them printed."""
-    started: list[subprocess.Popen[str]] = []
-    said: list[tuple[str, ...]] = []
-    try:
+@contextlib.asynccontextmanager
+async def _donors(question: Question, count: int, folder: Path) -> AsyncIterator[tuple[list[Worker], list[Answer]]]:
+    """Processes that have the state, and what each of them answered."""
+    async with contextlib.AsyncExitStack() as stack:
+        workers: list[Worker] = []
+        cards: list[Answer] = []
         for number in range(count):
             home = folder / f"donor-{number}"
             home.mkdir()
-            command = [sys.executable, __file__, "--donor", str(home), "--parameters", str(n / 1e6)]
-            command += ["--bootstrap", said[0][1]] if said else []
-            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            said.append(tuple(started[-1].stdout.readline().split()))  # type: ignore[union-attr]
-        yield said
+            options = {"params": question.params, "folder": str(home), "first": cards[0] if cards else {}}
+            workers.append(await _started(stack, f"donor {number}", "prime_p2p.bench.state_donor", options))
+            cards.append(await workers[-1].answer(question.within))
+        yield workers, cards
+
+
+async def _started(stack: contextlib.AsyncExitStack, name: str, module: str, options: dict[str, Any]) -> Worker:
+    worker = await Worker.start(name, module, options)
+    stack.push_async_callback(worker.end)
+    return worker
+
+
+async def _ask(worker: Worker, timeout: float) -> Answer:
+    worker.tell()
+    return await worker.answer(timeout)
+
+
+@contextlib.asynccontextmanager
+async def _joiner(folder: Path, cards: list[Answer]) -> AsyncIterator[_Joiner]:
+    node = await Node.create(NodeConfig(folder / "identity.key", (cards[0]["address"],), "127.0.0.1"))
+    try:
+        yield _Joiner(node, folder / "joiner", cards)
     finally:
-        waits = [process.communicate()[0].strip() for process in started]
-        print(f"  longest wait for the state's lock at a donor: {', '.join(waits)} s")
+        await node.close()
 
 
-async def fetch(node: Node, peers: list[str], digest: bytes, n: int, folder: Path) -> tuple[OuterState, float]:
-    shelf = Shelf(folder, lambda: None, Journal(folder / "journal"))
-    client = StateClient(node, RUN, STALL)
-    snapshots = Snapshots(client, shelf, lambda: peers, Standing())
-    initial = new_state(n)
-    began = time.perf_counter()
-    state = await snapshots.fetch(digest, n, reach=8, arrays=(initial.anchor, initial.momentum))
-    took = time.perf_counter() - began
-    await shelf.close()
-    return state, took
+class _Joiner:
+    """A node that is to get the state of these donors."""
+
+    def __init__(self, node: Node, folder: Path, cards: list[Answer]) -> None:
+        self._node = node
+        self._folder = folder
+        self._peers = [card["peer"] for card in cards]
+        self._before, self._after = (bytes.fromhex(cards[0][key]) for key in ("before", "after"))
+        folder.mkdir()
+
+    async def measure(self, question: Question, say: Say) -> tuple[tuple[Round, ...], MissedUpdate]:
+        for peer in self._peers:  # so that the connections are there
+            await StateClient(self._node, RUN, STALL).offers(peer)
+        each = []
+        for number in range(1, question.rounds + 1):
+            each.append(found := await self._round(question.params))
+            rates = [
+                f"{question.size / seconds / 1e6:.0f}" for seconds in (found.snapshot, found.raw, found.raw_buffer)
+            ]
+            say(f"round {number}: snapshot {rates[0]} MB/s, raw streams {rates[1]} ({rates[2]} from and to one buffer)")
+        update = await self._replay(question.params)
+        say(f"one missed update: {update.seconds:.2f} s, {update.cpu:.2f} CPU-s")
+        return tuple(each), update
+
+    async def _round(self, n: int) -> Round:
+        raw = await state_raw.fetch(self._node, self._peers, n, _new_state(n))
+        raw_buffer = await state_raw.fetch(self._node, self._peers, n, None)
+        return Round(await self._snapshot(n), raw, raw_buffer)
+
+    async def _snapshot(self, n: int) -> float:
+        shelf = Shelf(self._folder, lambda: None, Journal(self._folder / "journal"))
+        client = StateClient(self._node, RUN, STALL)
+        snapshots = Snapshots(client, shelf, lambda: self._peers, Standing())
+        initial = _new_state(n)
+        try:
+            began = time.perf_counter()
+            state = await snapshots.fetch(self._after, n, reach=8, arrays=(initial.anchor, initial.momentum))
+            seconds = time.perf_counter() - began
+        finally:
+            await shelf.close()
+        if state.digest != self._after:
+            raise WorkerFailed("the snapshot is not the state that was asked for")
+        return seconds
+
+    async def _replay(self, n: int) -> MissedUpdate:
+        state = OuterState.initial(parameters(n))
+        client, journal = StateClient(self._node, RUN, STALL), Journal(self._folder / "journal")
+        began, used = time.perf_counter(), _cpu()
+        entry, update, _ = await client.update(self._peers[0], state.step, self._before, n)
+        Undo(state, self._folder)
+        if state.apply(update, entry.tokens, OUTER) != self._after:
+            raise WorkerFailed("the missed update does not lead to the state of the donors")
+        journal.append(entry, update)
+        seconds, used = time.perf_counter() - began, _cpu() - used
+        return MissedUpdate(seconds, used, client.bytes_received / (BYTES_OF_PARAMETER * n))
 
 
-async def replay(node: Node, peer: str, n: int, folder: Path, digests: list[bytes]) -> None:
-    state = OuterState.initial(np.random.default_rng(0).standard_normal(n, np.float32))
-    assert state.digest == digests[0]
-    client, journal = StateClient(node, RUN, STALL), Journal(folder / "journal")
-    began, used = time.perf_counter(), _cpu()
-    entry, update, _ = await client.update(peer, state.step, state.digest, n)
-    Undo(state, folder)
-    assert state.apply(update, entry.tokens, OUTER) == digests[1]
-    journal.append(entry, update)
-    took, used = time.perf_counter() - began, _cpu() - used
-    share = client.bytes_received / (8 * n)
-    print(f"  one missed update: {took:.2f} s, {used:.2f} CPU-s here, 1/{1 / share:.1f} of a snapshot's bytes")
+def _new_state(n: int) -> OuterState:
+    """That of a joiner; what comes goes to its memory."""
+    return OuterState.initial(np.zeros(n, np.float32))
 
 
 def _cpu() -> float:
@@ -205,59 +253,85 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def measure(folder: Path, n: int, said: list[tuple[str, ...]], times: int) -> float:
-    """Median seconds for a snapshot."""
-    peers, digests = [line[0] for line in said], [bytes.fromhex(text) for text in said[0][2:]]
-    (folder / "joiner").mkdir()
-    node = await Node.create(NodeConfig(folder / "identity.key", (said[0][1],)))
-    try:
-        size = 8 * n
-        for peer in peers:  # so that the connections are there
-            await StateClient(node, RUN, STALL).offers(peer)
-        snapshots, ratios = [], []
-        for _ in range(times):
-            raw_seconds, buffer_seconds = await raw(node, peers, n, True), await raw(node, peers, n, False)
-            state, took = await fetch(node, peers, digests[1], n, folder / "joiner")
-            assert state.digest == digests[1]
-            print(
-                f"  snapshot {size / took / 1e6:.0f} MB/s, raw streams {size / raw_seconds / 1e6:.0f} MB/s "
-                f"({size / buffer_seconds / 1e6:.0f} from and to one buffer)"
-            )
-            snapshots.append(took)
-            ratios.append((raw_seconds / took, buffer_seconds / took))
-            del state
-        memories, buffers = (statistics.median(ratio) for ratio in zip(*ratios, strict=True))
-        print(f"  medians: {memories:.2f} of raw streams, {buffers:.2f} of those from and to one buffer")
-        await replay(node, peers[0], n, folder / "joiner", digests)
-        return statistics.median(snapshots)
-    finally:
-        await node.close()
+async def _hivemind(question: Question, say: Say) -> tuple[float, ...]:
+    """Seconds of each time that hivemind loads as many bytes from one donor."""
+    say("hivemind: 2 processes begin")
+    module, seconds = "prime_p2p.bench.hivemind_state", []
+    async with contextlib.AsyncExitStack() as stack:
+        options = {"params": question.params, "first": {}}
+        giver = await _started(stack, "hivemind's donor", module, options)
+        options = {**options, "first": await giver.answer(question.within)}
+        joiner = await _started(stack, "hivemind's joiner", module, options)
+        await joiner.answer(START_WITHIN)
+        for number in range(1, question.rounds + 1):
+            seconds.append(float((await _ask(joiner, LOAD_WITHIN))["seconds"]))
+            say(f"hivemind: round {number}, {question.size / seconds[-1] / 1e6:.0f} MB/s")
+    return tuple(seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parameters", type=float, default=50.0, help="in millions")
-    parser.add_argument("--donors", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--no-hivemind", action="store_true", help="do not measure hivemind's load_state_from_peers")
-    parser.add_argument("--donor", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    n = int(options.parameters * 1e6)
-    if options.donor:
-        uvloop.run(donor(options.donor, n, *([options.bootstrap] if options.bootstrap else [])))
-        return
-    seconds = {}
-    for count in options.donors:
-        print(f"{n / 1e6:g} M parameters, {count} donors")
-        with tempfile.TemporaryDirectory() as name, donors(Path(name), n, count) as said:
-            seconds[count] = uvloop.run(measure(Path(name), n, said, options.times))
-    if not options.no_hivemind:
-        hiveminds = hivemind_state.measure(n)
-        print(f"hivemind's load_state_from_peers, one donor: {8 * n / hiveminds / 1e6:.0f} MB/s ({hiveminds:.2f} s)")
-        for count, ours in seconds.items():
-            print(f"  ours from {count} donors: {hiveminds / ours:.1f} times as fast")
+def as_json(found: StateMeasured) -> dict[str, Any]:
+    """Seconds are medians but in ``each``; ``hivemind`` and the ratios to it are None where it was not measured."""
+    return {
+        "params": found.question.params,
+        "rounds": found.question.rounds,
+        "fetched": [
+            {
+                "donors": one.donors,
+                **asdict(one.medians),
+                "share": one.share,
+                "share_of_buffer": one.share_of_buffer,
+                "longest_wait": one.longest_wait,
+                "update": asdict(one.update),
+                "hivemind_ratio": found.ratio(one),
+                "each": [asdict(each) for each in one.each],
+            }
+            for one in found.fetched
+        ],
+        "hivemind": {"seconds": found.hivemind_seconds, "each": list(found.hivemind)},
+    }
 
 
-if __name__ == "__main__":
-    main()
+def as_markdown(found: StateMeasured) -> str:
+    """A table with a row for each number of donors, and what does not depend on it below."""
+    size = found.question.size
+    head = [
+        "donors",
+        "snapshot, s",
+        "MB/s",
+        "raw streams, s",
+        "share of these",
+        "raw from and to one buffer, s",
+        "share of these",
+        "longest wait for a donor's lock, s",
+        "missed update, s",
+        "its CPU-s",
+        "its bytes, of a snapshot's",
+        "hivemind takes",
+    ]
+    rows = [_row(one, size, found.ratio(one)) for one in found.fetched]
+    lines = [f"{found.question.params / 1e6:g} M parameters, medians of {found.question.rounds} rounds", ""]
+    lines += table(head, rows)
+    if (seconds := found.hivemind_seconds) is not None:
+        lines += [
+            "",
+            f"- hivemind loads as many bytes from one donor in {seconds:.2f} s, {size / seconds / 1e6:.0f} MB/s",
+        ]
+    return "\n".join(lines)
+
+
+def _row(one: Fetched, size: int, ratio: float | None) -> list[str]:
+    took = one.medians
+    return [
+        str(one.donors),
+        shown(took.snapshot, ".3f"),
+        shown(size / took.snapshot, ".0f", 1e6),
+        shown(took.raw, ".3f"),
+        shown(one.share, ".2f"),
+        shown(took.raw_buffer, ".3f"),
+        shown(one.share_of_buffer, ".2f"),
+        shown(one.longest_wait, ".3f"),
+        shown(one.update.seconds, ".2f"),
+        shown(one.update.cpu, ".2f"),
+        f"1/{1 / one.update.share:.1f}",
+        "" if ratio is None else f"{ratio:.1f} times as long",
+    ]

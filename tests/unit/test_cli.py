@@ -228,7 +228,26 @@ def test_a_taken_folder_is_refused_in_one_line(
     assert capsys.readouterr().err == "prime-p2p: out holds the report of an earlier swarm\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["swarm", "--help"], ["peer", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        *(
+            [*command.split(), "--help"]
+            for command in (
+                "",
+                "swarm",
+                "peer",
+                "bench",
+                "bench allreduce",
+                "bench outer",
+                "bench gather",
+                "bench codec",
+                "bench state",
+            )
+        ),
+    ],
+)
 def test_help_is_given_without_loading_anything_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\n"
