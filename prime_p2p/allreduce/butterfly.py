@@ -12,8 +12,7 @@ is always read, whoever else is late: a stream that stood still for that would h
 
 A peer uploads 2 * (G - 1) / G * P bytes for P parameters among G equal peers, or half as many with int4, plus one scale
 for every 1024 and a few bytes a chunk. Beyond the update it holds the contributions to its part
-that wait for others': a few chunks where all are equally fast, its whole part of each at most, (G - 1) / G bytes a
-parameter among equal peers.
+that wait for others': a few chunks where all are equally fast, and never more than a vector.
 
 The scheme is reduce-scatter then all-gather (Rabenseifner, "Optimization of Collective Reduction Operations", 2004),
 with the two phases overlapped; in parts among unequal volunteers: Ryabinin et al., "Moshpit SGD", 2021.
@@ -22,6 +21,7 @@ with the two phases overlapped; in parts among unequal volunteers: Ryabinin et a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ import numpy as np
 from pydantic import Field
 
 from prime_p2p.allreduce import codec
+from prime_p2p.allreduce import plan as plans
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
 from prime_p2p.allreduce.plan import CHUNK_BLOCKS, MOST_LANES, Plan
 from prime_p2p.errors import PrimeError
@@ -132,6 +133,9 @@ class Exchange:
         self._incoming: dict[tuple[str, int], asyncio.Future[Stream]] = {
             key: loop.create_future() for key in lanes_from
         }
+        self._moves, self._all_moves = {peer: _Moves() for peer in plan.others}, _Moves()
+        # Among equal parts no contribution is ever held back; a peer that owns most of the vector keeps its memory.
+        self._window = max(KEPT, plan.count_chunks() // max(1, len(senders)))
 
     def accept(self, stream: Stream, lane: int) -> bool:
         """Take a data stream that said hello for this group; False for one that nobody waits for."""
@@ -156,12 +160,12 @@ class Exchange:
         finally:
             for task in tasks:
                 task.cancel()
+            self._spare.keep(KEPT * len(self._inbox))
             await asyncio.gather(*tasks, return_exceptions=True)
             for incoming in self._incoming.values():
                 incoming.cancel()
             # A kernel goes on when its task is cancelled: the buffers are free once the executor is.
             await asyncio.get_running_loop().run_in_executor(self._executor, _nothing)
-            self._spare.keep(KEPT * len(self._inbox))
         self._raise(error for error in errors if error is not None)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._update.digest)
 
@@ -181,7 +185,8 @@ class Exchange:
     async def _send_to(self, peer: str, lane: int, open_stream: Callable[[str], Awaitable[Stream]]) -> None:
         """Send one peer its chunks of our pseudo-gradient, then our averaged chunks: those that go on this lane.
 
-        A receiver reads no faster than the slowest contributor sends, so a blocked send alone says little.
+        Who owns most of the vector reads no faster than the slowest contributor sends, so a blocked send alone says
+        little.
         """
         stall = PATIENCE * self._stall
         stream = await open_stream(peer)
@@ -212,31 +217,44 @@ class Exchange:
     async def _receive_from(self, peer: str, lane: int) -> None:
         """Take one peer's contributions to our part, and its averaged chunks: those that come on this lane.
 
-        Its contributions depend on nobody else, so where they do not move, that peer failed. Its averaged chunks may
-        wait for a third peer, which others notice first: they get PATIENCE times as long.
+        Its contributions depend on nobody else, so where none of its streams moves, that peer failed. Its averaged
+        chunks may wait for a third peer, which others notice first: they get PATIENCE times as long, and longer while
+        anything comes from anybody.
         """
         try:
             stream = await within(self._stall, asyncio.shield(self._incoming[peer, lane]))
         except asyncio.TimeoutError:
             raise StreamStalled(peer, f"no data stream from {peer} for {self._stall:g} s") from None
+        moves = self._moves[peer]
+        moves.streams.append(stream)
+        self._all_moves.streams.append(stream)
         try:
             lanes = self.plan.lanes(peer, self.plan.me)
             for index, blocks in _on_lane(self._own_chunks if peer in self._inbox else [], lane, lanes):
-                await self._expect(stream, Contribution(index=index), self._stall)
+                if index >= self._window:
+                    await self._reduced_beyond(index - self._window)
+                await self._expect(stream, Contribution(index=index), self._stall, moves)
                 chunk = self._spare.take(self._mine.slice(*blocks).n, self._mine.bits)
                 await self._take_chunk(stream, chunk)
                 self._inbox[peer][index].set_result(chunk)
             for index, blocks in _on_lane(self.plan.chunks(peer), lane, lanes):
-                await self._expect(stream, Reduced(index=index), PATIENCE * self._stall)
+                await self._expect(stream, Reduced(index=index), PATIENCE * self._stall, self._all_moves)
                 await self._take_chunk(stream, self._update.slice(*blocks))
         except FrameError as error:
             raise PeerFault(peer, f"{peer} sent bytes that are no frame: {error}") from error
         finally:
             self._traffic.received += stream.bytes_received
 
-    @staticmethod
-    async def _expect(stream: Stream, wanted: Contribution | Reduced, stall: float) -> None:
-        message = await stream.receive(stall=stall)
+    async def _expect(self, stream: Stream, wanted: Contribution | Reduced, stall: float, moves: _Moves) -> None:
+        """Receive this message, or raise where nothing at all has moved for ``stall`` seconds."""
+        while True:
+            try:
+                await stream.begins(stall=stall / _LOOKS)
+                break
+            except StreamStalled:
+                if moves.silence() >= stall:
+                    raise StreamStalled(stream.peer_id, f"{stream.peer_id} sent nothing for {stall:g} s") from None
+        message = await stream.receive(stall=self._stall)
         if message != wanted:
             raise PeerFault(stream.peer_id, f"{stream.peer_id} sent {message!r} where {wanted!r} is due")
 
@@ -284,7 +302,24 @@ class Exchange:
             codec.quantise(mean, part)
 
 
+_LOOKS = 4  # looks at the other streams within the time that nothing may move
 _TILE = codec.CHUNK // BLOCK
+
+
+class _Moves:
+    """When the last byte came on any of some streams: lanes share a connection, and one may stand while others move."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+        self._bytes = 0
+        self._at = time.monotonic()
+
+    def silence(self) -> float:
+        """Seconds since a look at which more had come than at the one before."""
+        now, received = time.monotonic(), sum(stream.bytes_received for stream in self.streams)
+        if received > self._bytes:
+            self._bytes, self._at = received, now
+        return now - self._at
 
 
 class _Room:
@@ -330,7 +365,7 @@ class SpareChunks:
 
     def give_back(self, chunk: BlockVector) -> None:
         """Nobody uses it any more."""
-        if chunk.n == CHUNK_BLOCKS * BLOCK:  # only the last chunk of a part is shorter
+        if chunk.n == plans.CHUNK_BLOCKS * BLOCK:  # only the last chunk of a part is shorter
             self._free.append(chunk)
 
     def keep(self, count: int) -> None:

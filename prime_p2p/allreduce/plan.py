@@ -13,6 +13,12 @@ STREAMS = 9
 found out that more would be better, which it does not while the queues of slow links are what makes the way long. A
 link is full only if as much is under way as waits in all the queues."""
 
+UNDER_WAY = 2.1
+"""Mbit of one stream that may be under way."""
+
+AHEAD = 1.0
+"""Seconds that a link may take for all that is, so that signs of life, which come behind, are not late."""
+
 MOST_LANES = 8
 """Streams from one peer to another one, at most."""
 
@@ -32,6 +38,7 @@ class Plan:
     weights: Sequence[int]
     part_blocks: Sequence[int]
     me: str
+    rates: Sequence[float] = ()  # Mbit/s of each peer's link, where they are known
 
     def chunks(self, peer_id: str) -> list[tuple[int, int]]:
         """The chunks of a peer's part as (first block, last block + 1) of the whole vector."""
@@ -56,5 +63,13 @@ class Plan:
         """How many streams lead from one peer to another one."""
         given = len(self.chunks(receiver)) if sender in self.contributors else 0
         chunks = given + len(self.chunks(sender))
-        by_peers = -(-STREAMS // max(1, len(self.peer_ids) - 1))
-        return max(1, min(MOST_LANES, by_peers, chunks // CHUNKS_OF_A_LANE))
+        others = max(1, len(self.peer_ids) - 1)
+        lanes = min(MOST_LANES, -(-STREAMS // others), chunks // CHUNKS_OF_A_LANE)
+        if self.rates:
+            rate = min(self.rates[self.peer_ids.index(peer)] for peer in (sender, receiver))
+            lanes = min(lanes, int(rate * AHEAD / UNDER_WAY / others))
+        return max(1, lanes)
+
+    def count_chunks(self) -> int:
+        """Of the whole vector."""
+        return sum(len(self.chunks(peer)) for peer in self.peer_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -57,9 +58,9 @@ def _summed_up(rounds: Rounds) -> Measured:
         sent=rounds.median("sent") if "sent" in rounds.answers[0][0] else None,
         wire=statistics.median(rounds.wire),
         memory=rounds.median("memory", max),
-        error=error,
+        error=error if error is not None and math.isfinite(error) else None,
         equal=None if error is None else len({check["digest"] for check in rounds.checks}) == 1,
-        failure="what came out is not the mean" if error is not None and error > BROKEN_ERROR else "",
+        failure="what came out is not the mean" if error is not None and not error <= BROKEN_ERROR else "",
     )
 
 

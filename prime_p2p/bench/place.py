@@ -40,6 +40,8 @@ class Links:
         """The rate of each peer; empty where none is limited. Raises BadInput."""
         if len(self.rates) not in (0, 1, peers):
             raise BadInput(f"--rate: give one, or one for each of the {peers} peers, not {len(self.rates)}")
+        if any(self.rates) and not all(self.rates):
+            raise BadInput("--rate: give a number above 0 for every peer, or none")
         return self.rates * peers if len(self.rates) == 1 else self.rates
 
 

@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from prime_p2p.errors import PrimeError
 from prime_p2p.lab.hosts import on_host
@@ -31,24 +32,26 @@ class WorkerFailed(PrimeError):
 class Worker:
     """One process, with those that it starts, as its team sees it."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
         self.name = name
         self._process = process
+        self._said = said
         self._busy = True  # with getting ready
 
     @classmethod
     async def start(cls, name: str, module: str, options: Mapping[str, Any]) -> Worker:
         """Run ``python -m module`` with these options, as JSON; at the ``host`` of a lab that is among them, if any."""
         command = [sys.executable, "-m", module, json.dumps(options)]
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process; hivemind talks a lot
         process = await asyncio.create_subprocess_exec(
             *(on_host(options["host"], command) if options.get("host") else command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=said,
             limit=_LINE_LIMIT,
-            env={"HIVEMIND_LOGLEVEL": "CRITICAL", **os.environ},
             start_new_session=True,  # Ctrl+C on a terminal reaches its parent alone
         )
-        return cls(name, process)
+        return cls(name, process, said)
 
     def tell(self, **question: Any) -> None:
         """Have it do something. Raises WorkerFailed."""
@@ -74,7 +77,10 @@ class Worker:
         return answer
 
     def _ended(self) -> WorkerFailed:
-        return WorkerFailed(f"{self.name} ended unexpectedly")
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
+        lines = self._said.read().decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return WorkerFailed(f"{self.name} ended unexpectedly{': ' + last if last else ''}")
 
     async def end(self) -> None:
         """Have it end by itself, and kill what has not; at once where it is busy, and does not see that it shall."""
@@ -88,6 +94,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):  # what it started outlives it if it was killed
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
+            self._said.close()
 
 
 class Team:

@@ -8,6 +8,7 @@ https://github.com/libp2p/go-libp2p-daemon/blob/master/specs/CONTROL.md
 import asyncio
 import ipaddress
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ class DaemonConfig:
 
     @property
     def known_address(self) -> bool:
-        """Whether somebody chose the addresses that others reach this host by; if not, it may be behind NAT."""
-        return self.public or bool(self.announce) or not any(map(_is_any, self.listen))
+        """Whether somebody chose the address that others reach this host by, or it has one of its own in the internet;
+        if not, it may be behind NAT."""
+        return self.public or bool(self.announce) or not any(map(_is_any, self.listen)) or _has_global_address()
 
 
 class Daemon:
@@ -250,6 +252,16 @@ def _options(config: DaemonConfig) -> dict[str, Any]:
 
 def _is_any(address: str) -> bool:
     return ipaddress.ip_address(address.split("/")[2]).is_unspecified
+
+
+def _has_global_address() -> bool:
+    """Whether packets to the internet leave with an address of the internet. None is sent."""
+    for family, anywhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((anywhere, 9))
+            if ipaddress.ip_address(probe.getsockname()[0]).is_global:
+                return True
+    return False
 
 
 def _is_loopback(address: str) -> bool:

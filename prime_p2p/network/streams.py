@@ -90,6 +90,14 @@ class Stream:
                 self.abort()  # half a frame may have left
                 raise
 
+    async def begins(self, *, stall: float) -> None:
+        """Wait for the first byte of the next message, which is left where it is.
+
+        Raises:
+            StreamClosed, StreamStalled, StreamLost: see `Stream`.
+        """
+        await self._wait_for_frame(stall)
+
     async def receive(self, *, stall: float) -> Message:
         """Return the next message; its payload, `payload_left` bytes, is to be received before the next one.
 

@@ -256,6 +256,7 @@ class RoundRunner:
             [member.weight for member in group.members],
             group.part_blocks(round_.mine.blocks),
             self._machine.me,
+            [member.bandwidth for member in group.members],
         )
         try:
             digest = await self._exchanges.reduce(plan, round_.mine, round_.update, round_.result.traffic)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -164,15 +165,24 @@ def test_the_processor_time_of_this_process_grows_as_it_works() -> None:
         sum(range(100_000))
 
 
+MEMORY = """
+import numpy as np
+from prime_p2p.bench import usage
+
+usage.forget_peak()
+before = usage.memory_bytes(peak=True)
+used = np.ones(20_000_000, np.float32)
+assert usage.memory_bytes() > before + 0.8 * used.nbytes
+del used
+assert usage.memory_bytes(peak=True) > before + 60_000_000
+usage.forget_peak()
+assert usage.memory_bytes(peak=True) < before + 40_000_000
+"""
+
+
 def test_memory_that_was_used_for_a_while_is_in_the_peak_until_that_is_forgotten() -> None:
-    usage.forget_peak()
-    before = usage.memory_bytes(peak=True)
-    used = np.ones(20_000_000, np.float32)
-    assert usage.memory_bytes() > before + 0.8 * used.nbytes
-    del used
-    assert usage.memory_bytes(peak=True) > before + 60_000_000
-    usage.forget_peak()
-    assert usage.memory_bytes(peak=True) < before + 40_000_000
+    """In a process of its own: others of this one's children may end at any time."""
+    subprocess.run([sys.executable, "-c", MEMORY], check=True, timeout=60)
 
 
 def test_the_machine_has_some_memory_and_a_loopback_device() -> None:
@@ -185,10 +195,15 @@ def test_the_machine_has_some_memory_and_a_loopback_device() -> None:
 
 @pytest.mark.parametrize(
     ("rates", "expected"),
-    [((), ()), ((5.0,), (5.0,) * 3), ((5.0, 6.0, 0.0), (5.0, 6.0, 0.0))],
+    [((), ()), ((5.0,), (5.0,) * 3), ((5.0, 6.0, 7.0), (5.0, 6.0, 7.0))],
 )
 def test_one_rate_is_that_of_all_peers(rates: tuple[float, ...], expected: tuple[float, ...]) -> None:
     assert Links(rates).of_peers(3) == expected
+
+
+def test_a_rate_of_nothing_among_others_is_refused() -> None:
+    with pytest.raises(BadInput, match="above 0 for every peer"):
+        Links((5.0, 6.0, 0.0)).of_peers(3)
 
 
 def test_rates_for_some_of_the_peers_are_refused() -> None:

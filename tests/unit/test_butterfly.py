@@ -43,6 +43,7 @@ class Loopback:
         bandwidths: Sequence[float],
         stall: float = STALL,
         bits: int = 8,
+        spare: SpareChunks | None = None,
     ):
         self.peers = [f"peer-{index}" for index in range(len(vectors))]
         n = len(vectors[0])
@@ -56,7 +57,7 @@ class Loopback:
             mine = BlockVector.empty(n, bits)
             quantise(vector, mine)
             plan = Plan(b"g" * 32, self.peers, list(weights), parts, peer)
-            setting = Setting(stall, self.executor, self.traffic[peer], SpareChunks())
+            setting = Setting(stall, self.executor, self.traffic[peer], spare or SpareChunks())
             self.exchanges[peer] = Exchange(plan, mine, self.updates[peer], setting)
 
     def opener(self, sender: str) -> Callable[[str], Coroutine[Any, Any, Stream]]:
@@ -291,10 +292,10 @@ def test_one_lane_that_ends_blames_its_peer(monkeypatch: pytest.MonkeyPatch) -> 
         loopback = Loopback(random_vectors(2, 100 * BLOCK, seed=6), [1, 1], [1.0, 1.0])
         original = loopback.exchanges["peer-0"]._expect
 
-        async def until_the_second_lane(stream: Stream, wanted: Any, stall: float) -> None:
+        async def until_the_second_lane(stream: Stream, wanted: Any, *others: Any) -> None:
             if isinstance(wanted, Contribution) and wanted.index == 5:
                 stream.abort()
-            await original(stream, wanted, stall)
+            await original(stream, wanted, *others)
 
         monkeypatch.setattr(loopback.exchanges["peer-0"], "_expect", until_the_second_lane)
         return await loopback.run()
@@ -303,3 +304,93 @@ def test_one_lane_that_ends_blames_its_peer(monkeypatch: pytest.MonkeyPatch) -> 
     error = results["peer-0"]
     assert isinstance(error, ReduceError)
     assert error.blamed == {"peer-1"}
+
+
+def test_memory_of_an_all_reduce_that_failed_serves_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
+    vectors, spare = random_vectors(2, 60 * BLOCK, seed=7), SpareChunks()
+
+    async def failing() -> None:
+        loopback = Loopback(vectors, [1, 1], [1.0, 1.0], spare=spare)
+        original = loopback.exchanges["peer-1"]._expect
+
+        async def until_the_end(stream: Stream, wanted: Any, *others: Any) -> None:
+            if isinstance(wanted, Contribution) and wanted.index == 12:
+                stream.abort()
+            await original(stream, wanted, *others)
+
+        monkeypatch.setattr(loopback.exchanges["peer-1"], "_expect", until_the_end)
+        assert any(isinstance(result, ReduceError) for result in (await loopback.run()).values())
+
+    async def working() -> Loopback:
+        loopback = Loopback(vectors, [1, 1], [1.0, 1.0], spare=spare)
+        assert len(set((await loopback.run()).values())) == 1
+        return loopback
+
+    asyncio.run(failing())
+    found = np.empty(60 * BLOCK, np.float32)
+    dequantise(asyncio.run(working()).updates["peer-0"], found)
+    assert_is_the_mean(found, vectors, [1, 1])
+
+
+def test_who_owns_the_whole_vector_never_keeps_more_than_one_of_it_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of four contributors is held back until the others have sent all they may."""
+    monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
+    vectors = random_vectors(5, 60 * BLOCK, seed=8)
+
+    class Counting(SpareChunks):
+        out = most = 0
+
+        def take(self, n: int, bits: int) -> BlockVector:
+            self.out += 1
+            self.most = max(self.most, self.out)
+            return super().take(n, bits)
+
+        def give_back(self, chunk: BlockVector) -> None:
+            self.out -= 1
+            super().give_back(chunk)
+
+    async def main() -> int:
+        spare = Counting()
+        loopback = Loopback(vectors, [1] * 5, [1.0, 0.0, 0.0, 0.0, 0.0], spare=spare)
+        owner = loopback.exchanges["peer-0"]
+        original = owner._expect
+        stood = 0
+
+        async def the_last_one_waits(stream: Stream, wanted: Any, *others: Any) -> None:
+            nonlocal stood
+            while stream.peer_id == "peer-4" and stood < 200:  # until nothing else moves any more
+                before = spare.out
+                await asyncio.sleep(0.002)
+                stood = stood + 1 if spare.out == before else 0
+            await original(stream, wanted, *others)
+
+        monkeypatch.setattr(owner, "_expect", the_last_one_waits)
+        assert len(set((await loopback.run()).values())) == 1
+        return spare.most
+
+    assert 8 < asyncio.run(main()) <= 30 + 8
+
+
+def test_a_lane_may_be_silent_while_another_one_of_its_peer_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
+    stall = 0.8
+
+    async def main() -> dict[str, bytes | BaseException]:
+        loopback = Loopback(random_vectors(2, 60 * BLOCK, seed=9), [1, 1], [1.0, 1.0], stall=stall)
+        assert loopback.exchanges["peer-0"].plan.lanes("peer-0", "peer-1") > 1
+        send = Stream.send
+
+        async def slowly(stream: Stream, message: Any, *buffers: Any, stall: float) -> None:
+            if isinstance(message, Contribution) and stream.peer_id == "peer-1":
+                # The first lane says nothing for longer than the stall, while the others go on.
+                await asyncio.sleep(1.5 * 0.8 if message.index == 0 else 0.3)
+            await send(stream, message, *buffers, stall=stall)
+
+        monkeypatch.setattr(Stream, "send", slowly)
+        return await loopback.run()
+
+    results = asyncio.run(main())
+    assert len(set(results.values())) == 1, results

@@ -38,7 +38,13 @@ class Outer:
     def meet(self, team: list[dict[str, Any]]) -> None:
         optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
         directory = Path(self._options.folder) / f"outer-{self._options.rank}"
-        options = DiLoCoOptions(directory, threads=self._options.threads, explosion_factor=0.0, may_start=True)
+        options = DiLoCoOptions(
+            directory,
+            threads=self._options.threads,
+            codec=self._options.codec,
+            explosion_factor=0.0,
+            may_start=True,
+        )
         self._diloco = DiLoCo(self._model, optimizer, self._swarm, inner_steps=1, options=options)
 
     def prepare(self, number: int) -> None:
