@@ -35,11 +35,11 @@ class Process:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        mine = vectors.vector(options.rank, options.params)
+        self._mine = vectors.vector(options.rank, options.params)
         self._memory_before = usage.memory_bytes()
         module, _, name = CONTENDERS[options.contender].partition(":")
         made: Callable[..., Contender] = getattr(importlib.import_module(f"prime_p2p.bench.contenders.{module}"), name)
-        self._contender = made(options, mine)
+        self._contender = made(options, self._mine)
 
     def ready(self) -> dict[str, Any]:
         return self._contender.ready()
