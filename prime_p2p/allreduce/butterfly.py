@@ -11,8 +11,8 @@ so a link is idle neither between the two halves nor, waiting for the last chunk
 is read, whoever else is late: a stream that stood still for that would hold up the averaged chunks behind.
 
 A peer uploads 2 * (G - 1) / G * P bytes for P parameters among G equal peers, or half as many with int4, plus one scale
-for every 1024 and a few bytes a chunk. Beyond the update it holds the contributions to its part that wait for others': a
-few chunks where all are equally fast, and never more than a vector's bytes, for which alone a stream is made to wait.
+for every 1024 and a few bytes a chunk. Beyond the update it holds the contributions to its part that wait for others':
+a few chunks where all are equally fast, and never more than a vector's bytes, for which alone a stream is made to wait.
 
 The scheme is reduce-scatter then all-gather (Rabenseifner, "Optimization of Collective Reduction Operations", 2004),
 with the two phases overlapped; in parts among unequal volunteers: Ryabinin et al., "Moshpit SGD", 2021.
