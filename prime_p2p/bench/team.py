@@ -49,6 +49,8 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             stderr=said,
             limit=_LINE_LIMIT,
+            # Peers of a benchmark start together, and far ones whose dials cross then find no way to each other for 5 s.
+            env={**os.environ, "LIBP2P_TCP_REUSEPORT": "false"},
             start_new_session=True,  # Ctrl+C on a terminal reaches its parent alone
         )
         return cls(name, process, said)
