@@ -49,7 +49,7 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             stderr=said,
             limit=_LINE_LIMIT,
-            # Peers of a benchmark start together, and far ones whose dials cross then find no way to each other for 5 s.
+            # Peers that start together dial each other; far ones whose dials cross find no way for 5 s.
             env={**os.environ, "LIBP2P_TCP_REUSEPORT": "false"},
             start_new_session=True,  # Ctrl+C on a terminal reaches its parent alone
         )
