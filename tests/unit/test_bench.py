@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from prime_p2p import cli
 from prime_p2p.bench import allreduce, state, usage, vectors
 from prime_p2p.bench.allreduce import CONTENDERS, Measured, ratios
 from prime_p2p.bench.place import Links, Place
@@ -18,19 +17,6 @@ from prime_p2p.bench.tables import shown, table
 from prime_p2p.errors import BadInput
 
 Cli = Callable[..., int]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs the command line with arguments and returns its exit code."""
-
-    def run_with(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["prime-p2p", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0)
-
-    return run_with
 
 
 @pytest.mark.parametrize(

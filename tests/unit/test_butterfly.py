@@ -285,19 +285,24 @@ def test_on_several_lanes_all_peers_get_the_same_mean_of_the_same_bytes(
     assert_is_the_mean(on_many, [vectors[0], vectors[2]], [3, 5], bits)
 
 
+def lose_the_lane_of(exchange: Exchange, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the stream end on which the contribution to this chunk is due, before it comes."""
+    original = exchange._expect
+
+    async def until_it_is_due(stream: Stream, wanted: Any, *others: Any) -> None:
+        if isinstance(wanted, Contribution) and wanted.index == index:
+            stream.abort()
+        await original(stream, wanted, *others)
+
+    monkeypatch.setattr(exchange, "_expect", until_it_is_due)
+
+
 def test_one_lane_that_ends_blames_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "CHUNK_BLOCKS", 2)
 
     async def main() -> dict[str, bytes | BaseException]:
         loopback = Loopback(random_vectors(2, 100 * BLOCK, seed=6), [1, 1], [1.0, 1.0])
-        original = loopback.exchanges["peer-0"]._expect
-
-        async def until_the_second_lane(stream: Stream, wanted: Any, *others: Any) -> None:
-            if isinstance(wanted, Contribution) and wanted.index == 5:
-                stream.abort()
-            await original(stream, wanted, *others)
-
-        monkeypatch.setattr(loopback.exchanges["peer-0"], "_expect", until_the_second_lane)
+        lose_the_lane_of(loopback.exchanges["peer-0"], 5, monkeypatch)
         return await loopback.run()
 
     results = asyncio.run(main())
@@ -312,14 +317,7 @@ def test_memory_of_an_all_reduce_that_failed_serves_the_next_one(monkeypatch: py
 
     async def failing() -> None:
         loopback = Loopback(vectors, [1, 1], [1.0, 1.0], spare=spare)
-        original = loopback.exchanges["peer-1"]._expect
-
-        async def until_the_end(stream: Stream, wanted: Any, *others: Any) -> None:
-            if isinstance(wanted, Contribution) and wanted.index == 12:
-                stream.abort()
-            await original(stream, wanted, *others)
-
-        monkeypatch.setattr(loopback.exchanges["peer-1"], "_expect", until_the_end)
+        lose_the_lane_of(loopback.exchanges["peer-1"], 12, monkeypatch)
         assert any(isinstance(result, ReduceError) for result in (await loopback.run()).values())
 
     async def working() -> Loopback:

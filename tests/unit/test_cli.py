@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import prime_p2p
-from prime_p2p import bootstrap_node, cli, peer_process, status
+from prime_p2p import bootstrap_node, peer_process, status
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.local_swarm import swarm as local_swarm
 from prime_p2p.network.node import NodeConfig
@@ -33,19 +33,6 @@ REPORT = {
     "failure": None,
     "exit_code": 0,
 }
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs the command line with arguments and returns its exit code."""
-
-    def run_with(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["prime-p2p", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0)
-
-    return run_with
 
 
 @pytest.fixture

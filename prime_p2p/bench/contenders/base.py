@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from prime_p2p.allreduce.codec import Float32
@@ -27,6 +28,16 @@ class Options:
     host: str = ""
     bandwidths: tuple[float, ...] = ()
     first: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The address of the first process, where this is not it."""
+        return (self.first["address"],) if self.first else ()
+
+    @property
+    def identity(self) -> Path:
+        """The file of this process's private key."""
+        return Path(self.folder) / f"{self.contender}-{self.rank}.key"
 
 
 class Contender(Protocol):

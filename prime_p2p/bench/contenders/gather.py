@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
@@ -23,9 +22,7 @@ class Gather:
 
     def __init__(self, options: Options, mine: Float32) -> None:
         self._others = options.peers - 1
-        known = (options.first["address"],) if options.first else ()
-        identity = Path(options.folder) / f"gather-{options.rank}.key"
-        self._swarm = Swarm(_RUN, known, SwarmOptions(identity, options.address))
+        self._swarm = Swarm(_RUN, options.known, SwarmOptions(options.identity, options.address))
         self._swarm.on_phase = self._phase
         self._step, self._digest, self._tokens = 0, bytes(32), 0
         self._formed = 0.0
@@ -45,9 +42,8 @@ class Gather:
 
     def prepare(self, number: int) -> None:
         def level(others: dict[str, Heartbeat]) -> bool:
-            return sum(beat.digest == self._digest and beat.step == self._step for beat in others.values()) == (
-                self._others
-            )
+            held = [(beat.step, beat.digest) for beat in others.values()]
+            return held.count((self._step, self._digest)) == self._others
 
         if not self._swarm.wait_for(level, MEET_WITHIN):
             raise TimeoutError("the peers did not find each other")

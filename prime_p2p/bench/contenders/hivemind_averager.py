@@ -32,9 +32,8 @@ class HivemindAverager:
     def __init__(self, options: Options, mine: Float32) -> None:
         self._options = options
         self._mine = torch.from_numpy(mine)
-        known = [options.first["address"]] if options.first else []
         self._dht = hivemind.DHT(
-            initial_peers=known, host_maddrs=[f"/ip4/{options.address}/tcp/0"], start=True, use_auto_relay=False
+            initial_peers=options.known, host_maddrs=[f"/ip4/{options.address}/tcp/0"], start=True, use_auto_relay=False
         )
         self._averager = hivemind.DecentralizedAverager(
             averaged_tensors=[torch.zeros_like(self._mine)],

@@ -26,11 +26,9 @@ class Outer:
         torch.set_num_threads(max(1, options.threads))
         self._pieces = torch.from_numpy(mine).tensor_split(_TENSORS)
         self._model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros_like(piece)) for piece in self._pieces])
-        known = (options.first["address"],) if options.first else ()
         bandwidth = options.bandwidths[options.rank] if options.bandwidths else 100.0
-        identity = Path(options.folder) / f"outer-{options.rank}.key"
-        swarm = SwarmOptions(identity, options.address, bandwidth=bandwidth, policy=_POLICY)
-        self._swarm = Swarm("benchmark", known, swarm)
+        swarm = SwarmOptions(options.identity, options.address, bandwidth=bandwidth, policy=_POLICY)
+        self._swarm = Swarm("benchmark", options.known, swarm)
 
     def ready(self) -> dict[str, Any]:
         return {"address": self._swarm.addresses[0]}

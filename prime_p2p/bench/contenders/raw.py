@@ -10,7 +10,7 @@ import numpy as np
 from prime_p2p.allreduce.butterfly import CHUNK_BYTES
 from prime_p2p.allreduce.codec import BITS, BLOCK, Float32, wire_bytes
 from prime_p2p.bench.contenders.base import Options
-from prime_p2p.bench.contenders.ours import ROUND_WITHIN, STALL, NodeOfTeam, plan_of
+from prime_p2p.bench.contenders.network import ROUND_WITHIN, STALL, NodeOfTeam, plan_of
 from prime_p2p.network.frames import Message, Schema
 from prime_p2p.network.streams import Stream
 
