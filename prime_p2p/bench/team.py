@@ -49,8 +49,6 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             stderr=said,
             limit=_LINE_LIMIT,
-            # Peers that start together dial each other; far ones whose dials cross find no way for 5 s.
-            env={**os.environ, "LIBP2P_TCP_REUSEPORT": "false"},
             start_new_session=True,  # Ctrl+C on a terminal reaches its parent alone
         )
         return cls(name, process, said)

@@ -6,7 +6,9 @@ frozen peers one after the other.
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -37,6 +39,8 @@ _WALK = 6.0  # seconds a walk may take before it goes on with what it has found
 _PING_AGAIN = 0.25  # seconds before a peer that did not answer is asked again
 _KEPT = 256  # peers remembered to find again after a partition
 _KEPT_FOR = 3600.0  # seconds they are remembered
+_INTRODUCED = 5.0  # seconds after which a peer that has connected has surely said where it listens
+_ASK_AGAIN = 60.0  # seconds until it is asked again, as that may change
 _KEEP_EVERY = 10.0  # seconds between two looks for lost peers
 _COMPARED = 8  # peers whose time is compared with ours at every look
 _RETRIED = 8  # lost peers tried at every look
@@ -56,12 +60,19 @@ class _Walk:
             self.records[peer_id] = expiration, value
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Contact:
-    """Where a peer was last connected, and when (monotonic seconds)."""
+    """Where a peer can be dialled; when it was first and last connected, and when it was asked (monotonic seconds)."""
 
     addresses: list[str]
+    since: float
     seen: float
+    asked: float = -math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Whether to ask where it listens: at first again and again, until it must have said so."""
+        there = now - self.seen < _INTRODUCED
+        return there and (now - self.since < _INTRODUCED or now - self.asked > _ASK_AGAIN)
 
 
 class Board:
@@ -285,13 +296,27 @@ class Board:
         clock.follow([reading for reading in readings if reading is not None])
 
     def remember(self, connected: dict[str, list[str]]) -> None:
-        """Keep in mind where these peers are, to find them again."""
+        """Keep in mind these peers, which there are connections to, and the ends of those."""
         now = time.monotonic()
-        for peer_id, addresses in connected.items():
-            self._known.pop(peer_id, None)
-            self._known[peer_id] = _Contact(addresses, now)
+        for peer_id, ends in connected.items():
+            contact = self._known.pop(peer_id, None)
+            if contact is None or now - contact.seen > _KEEP_EVERY:
+                contact = _Contact(ends, now, now)
+            contact.seen = now
+            self._known[peer_id] = contact
         recent = [(peer, contact) for peer, contact in self._known.items() if contact.seen > now - _KEPT_FOR]
         self._known = dict(recent[-_KEPT:])
+
+    async def locate(self) -> None:
+        """Find out where the peers that were just seen listen: who has dialled us may have done so from any port."""
+        now = time.monotonic()
+        due = {peer: contact for peer, contact in self._known.items() if contact.is_due(now)}
+        await asyncio.gather(*(self._locate(peer, contact, now) for peer, contact in due.items()))
+
+    async def _locate(self, peer_id: str, contact: _Contact, now: float) -> None:
+        with contextlib.suppress(DaemonError):  # the connection has just ended, or the daemon has, which others notice
+            contact.addresses = await self._daemon.listening(peer_id) or contact.addresses
+            contact.asked = now
 
     async def _find_again(self, peer_id: str, addresses: list[str]) -> None:
         try:

@@ -8,6 +8,7 @@ https://github.com/libp2p/go-libp2p-daemon/blob/master/specs/CONTROL.md
 import asyncio
 import ipaddress
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,6 +58,12 @@ class DaemonConfig:
     announce: tuple[str, ...] = ()
     relays: tuple[str, ...] = ()
     public: bool = False
+
+    @property
+    def known_address(self) -> bool:
+        """Whether somebody chose the address that others reach this host by, or it has one of its own in the internet;
+        if not, it may be behind NAT."""
+        return self.public or bool(self.announce) or not any(map(_is_any, self.listen)) or _has_global_address()
 
 
 class Daemon:
@@ -114,6 +121,22 @@ class Daemon:
         """Return the peers there is a connection to, and the multiaddrs of their ends."""
         response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.LIST_PEERS), timeout)
         return {PeerID(peer.id).to_base58(): _decoded(peer.addrs) for peer in response.peers}
+
+    async def listening(self, peer_id: str, timeout: float = _ANSWER) -> list[str]:
+        """Return the multiaddrs that a peer there is a connection to listens on, as it says itself.
+
+        Of one that has just connected, and has not said it yet, that is the end of the connection.
+
+        Raises:
+            DaemonError: there is no such connection any more.
+        """
+        find = p2pd_pb2.DHTRequest(
+            type=p2pd_pb2.DHTRequest.FIND_PEER,
+            peer=PeerID.from_base58(peer_id).to_bytes(),
+            timeout=max(1, round(timeout)),
+        )
+        response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.DHT, dht=find), timeout)
+        return _decoded(response.dht.peer.addrs)
 
     async def dial(self, peer_id: str, addresses: Sequence[str], timeout: float) -> None:
         """Connect to a peer, at one of `addresses` or where libp2p knows it to be.
@@ -243,6 +266,20 @@ def _options(config: DaemonConfig) -> dict[str, Any]:
     }
 
 
+def _is_any(address: str) -> bool:
+    return ipaddress.ip_address(address.split("/")[2]).is_unspecified
+
+
+def _has_global_address() -> bool:
+    """Whether packets to the internet leave with an address of the internet. None is sent."""
+    for family, anywhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((anywhere, 9))
+            if ipaddress.ip_address(probe.getsockname()[0]).is_global:
+                return True
+    return False
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.split("/")[2]).is_loopback
 
@@ -252,6 +289,10 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
 
     TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise. What is made of the
     class is added to `started`.
+
+    Dials leave from the port that the daemon listens on only where that can help it through a NAT. Two peers that dial
+    each other in that way at the same moment get one connection of which both take themselves for the client, and no
+    other for seconds; the further apart they are, the likelier. https://github.com/libp2p/go-libp2p/issues/2925
     """
     relay = _RELAY if config.public else {"relayService": 0}
 
@@ -262,6 +303,11 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
         def __init__(self) -> None:
             super().__init__()
             started.append(self)
+
+        @staticmethod
+        def _make_process_args(*args: Any, **kwargs: Any) -> list[str]:
+            command: list[str] = P2P._make_process_args(*args, **kwargs)
+            return ["env", "LIBP2P_TCP_REUSEPORT=false", *command] if config.known_address else command
 
     return P2PInFolder
 

@@ -143,6 +143,8 @@ class Supervisor:
                 if done:
                     return ended.result()
                 unanswered = 0 if await self._look(_ANSWER) else unanswered + 1
+                if not unanswered:
+                    await self.board.locate()
             return f"has not answered for {_UNANSWERED * _ANSWER:g} s"
         finally:
             ended.cancel()
