@@ -11,6 +11,7 @@ from prime_p2p.errors import BadInput
 from prime_p2p.outer.journal import JournalEntry, read_update, update_files
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import OuterTerms
 from prime_p2p.recipe import Recipe
 from prime_p2p.state import checkpoint as files
 from prime_p2p.state.checkpoint import Checkpoint
@@ -31,10 +32,18 @@ class Known:
 
 class Audit:
     """Checks a peer's folder without changing it. ``found`` gets a line for each thing that is as it should be,
-    ``wrong`` one for each that is not, both in the order of the outer steps."""
+    ``wrong`` one for each that is not, both in the order of the outer steps. ``terms`` are those of a run whose author
+    may change them; without them the outer optimizer is that of the checkpoints."""
 
-    def __init__(self, folder: Path, found: Callable[[str], None], wrong: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        found: Callable[[str], None],
+        wrong: Callable[[str], None],
+        terms: OuterTerms | None = None,
+    ) -> None:
         self._folder = folder
+        self._terms = terms
         self._found = found
         self._wrong = wrong
         self._description: dict[str, Any] = {}
@@ -108,12 +117,12 @@ class Audit:
 
     def _replay(self, known: Known, by_step: dict[int, JournalEntry], states: Sequence[Known]) -> int:
         """Make the outer steps again that lead on from a state, up to the first mismatch; returns how far that is."""
-        state, outer = known.load(), OuterOptimizer(**self._description.get("outer", {}))
+        state = known.load()
         confirmed = known.step
         problem = None
         while problem is None and state.step in by_step:
             entry = by_step[state.step]
-            problem = self._step(state, entry, outer) or _other_history(state, states)
+            problem = self._step(state, entry, self._outer_at(state.step)) or _other_history(state, states)
             confirmed += problem is None
         if confirmed > known.step:
             self._found(
@@ -123,6 +132,9 @@ class Audit:
         if problem is not None:
             self._wrong(f"journal: outer step {confirmed + 1}: {problem}")
         return max(confirmed, state.step)
+
+    def _outer_at(self, step: int) -> OuterOptimizer:
+        return self._terms.outer_at(step) if self._terms else OuterOptimizer(**self._description.get("outer", {}))
 
     def _step(self, state: OuterState, entry: JournalEntry, outer: OuterOptimizer) -> str | None:
         """Make one outer step; returns what is wrong with it."""

@@ -19,16 +19,15 @@ import torch
 from prime_p2p.allreduce.codec import BlockVector, Float32, bits_of
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network import clock
-from prime_p2p.network.frames import FrameError
-from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import OuterTerms, Unchanging
 from prime_p2p.recipe import first_difference
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
 from prime_p2p.state.client import StateClient
 from prime_p2p.state.follow import CaughtUp, Follower, Means
-from prime_p2p.state.messages import TransferError, description_hash
+from prime_p2p.state.messages import description_hash
 from prime_p2p.state.replay import replay
 from prime_p2p.state.snapshots import Snapshots
 from prime_p2p.state.standing import Standing
@@ -54,7 +53,8 @@ class DiLoCoOptions:
     ``explosion_factor`` times as large as this peer's usually are is not sent (0: any is). ``serving`` limits what
     others may fetch from this peer. Where nobody holds a state of the run, a peer that ``may_start`` it does so, and
     any other waits; None: one whose swarm has joined nobody may. ``codec`` is how pseudo-gradients travel, the same at
-    all peers: "int8", or "int4" in half the bytes.
+    all peers: "int8", or "int4" in half the bytes. ``initial_digest`` names the state that the run begins with, where
+    that is known: another one is refused.
     """
 
     directory: Path | None = None
@@ -67,6 +67,7 @@ class DiLoCoOptions:
     serving: ServingLimits = field(default_factory=ServingLimits)
     may_start: bool | None = None
     codec: str = "int8"
+    initial_digest: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class DiLoCo:
         inner_optimizer: torch.optim.Optimizer,
         swarm: Swarm,
         inner_steps: int,
-        outer: OuterOptimizer | None = None,
+        outer: OuterOptimizer | OuterTerms | None = None,
         options: DiLoCoOptions | None = None,
     ) -> None:
         if inner_steps < 1:
@@ -117,12 +118,13 @@ class DiLoCo:
         self.swarm = swarm
         self.inner_optimizer = inner_optimizer
         self.inner_steps = inner_steps
-        self.outer = outer or OuterOptimizer()
+        outer = outer or OuterOptimizer()
+        self.terms = Unchanging(outer) if isinstance(outer, OuterOptimizer) else outer
         self.parameters = FlatParameters(model)
         self._shared = {
             "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
             "round": {"inner_steps": inner_steps, "codec": options.codec},
-            "outer": asdict(self.outer),
+            "outer": asdict(self.terms.outer_at(0)),
         } | options.description
         self.state = self._first_state(options)
         local = options.resume.local if options.resume else None
@@ -151,7 +153,13 @@ class DiLoCo:
     def _first_state(self, options: DiLoCoOptions) -> OuterState:
         saved = options.resume
         if saved is None:
-            return OuterState.initial(self.parameters.to_numpy(), options.threads)
+            initial = OuterState.initial(self.parameters.to_numpy(), options.threads)
+            if options.initial_digest not in (None, initial.digest):
+                raise BadInput(
+                    f"run {self.swarm.run!r} began with another model than the one built here: its packages may be of "
+                    "other versions, see prime-p2p doctor"
+                )
+            return initial
         difference = first_difference(self._shared, saved.description)
         if saved.run != self.swarm.run or difference is not None:
             what = (
@@ -171,7 +179,7 @@ class DiLoCo:
         if self.journal.path_from(state.step, state.digest):
             with self._keeping_progress() as moving:
                 moving()
-                replay(state, self.journal, self.outer)
+                replay(state, self.journal, self.terms)
 
     def checkpoint(self, position: int) -> Checkpoint:
         """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own.
@@ -244,7 +252,7 @@ class DiLoCo:
             self._roll_back(reason)
             return RoundResult(reason=f"the pseudo-gradient was not fit to be averaged: {reason}")
         self._unfit_rounds = 0
-        result = self.swarm.make_round(self._mine.blocks, self._update, self.tokens)
+        result = self._make_round()
         for _ in range(CATCH_UPS):
             if result.contributed:
                 self._drop_progress()
@@ -252,8 +260,12 @@ class DiLoCo:
             if result.contributed or not moved:
                 break
             # We were behind, now we are not, and our bytes are as good as they were.
-            result = self.swarm.make_round(self._mine.blocks, self._update, self.tokens)
+            result = self._make_round()
         return result
+
+    def _make_round(self) -> RoundResult:
+        fingerprint = self.terms.fingerprint(self.state.step)
+        return self.swarm.make_round(self._mine.blocks, self._update, self.tokens, fingerprint)
 
     def _drop_progress(self) -> None:
         """Go back to the anchor: what was learnt since is of no use, or is with the others already."""
@@ -284,7 +296,7 @@ class DiLoCo:
         assert result.update is not None
         step, before = self.state.step, self.state.digest
         tokens = result.group.total_weight
-        after = self.state.apply(result.update, tokens, self.outer)
+        after = self.state.apply(result.update, tokens, self.terms.outer_at(step))
         self.parameters.write(0, self.state.anchor)
         entry = JournalEntry(step, before, after, tokens, self.parameters.n, result.update.bits)
         try:
@@ -297,8 +309,11 @@ class DiLoCo:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
         ready_at = clock.now() + self._usual_seconds if self._usual_seconds else 0.0
-        state = self.state
-        self.swarm.hold(state.step, state.digest, state.tokens, expected=expected, ready_at=ready_at, state="training")
+        self._hold(expected=expected, ready_at=ready_at, state="training")
+
+    def _hold(self, **changes: Any) -> None:
+        state, terms = self.state, self.terms.fingerprint(self.state.step)
+        self.swarm.hold(state.step, state.digest, state.tokens, terms=terms, **changes)
 
     @contextmanager
     def outside_inner_steps(self) -> Iterator[None]:
@@ -325,11 +340,11 @@ class DiLoCo:
         swarm.call(server.serve())
         swarm.enter(description_hash(self._shared))
         client = StateClient(swarm.node, swarm.run, stall)
-        self._check_agreement(client)
         standing = Standing()
         snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)
         means = Means(client, snapshots, standing, self.journal, source.directory)
-        self._follower = Follower(swarm, means, self.outer)
+        self._follower = Follower(swarm, means, self.terms)
+        self._follower.check_agreement(self._shared)
         fetched = None if resumed else self._follower.state_of_the_run(self.state, self._fill, may_start)
         if fetched is not None:
             self.state = fetched
@@ -346,21 +361,6 @@ class DiLoCo:
         self.parameters.read(0, anchor)
         momentum.fill(0.0)
 
-    def _check_agreement(self, client: StateClient) -> None:
-        """Refuse to train something else than those who hold a state of the run."""
-        ours = self._shared
-        for peer, beat in self.swarm.others().items():
-            if not beat.has_state or beat.description == description_hash(ours):
-                continue
-            try:
-                theirs = self.swarm.call(client.description(peer))
-            except (StreamError, FrameError, TransferError) as error:
-                logger.info("no description of the run: %s", error)
-                continue
-            difference = first_difference(ours, theirs)
-            if difference is not None:
-                raise BadInput(f"run {self.swarm.run!r} trains something else, see peer {peer}: {difference}")
-
     def catch_up(self, ask_everyone: bool = False) -> bool:
         """Move to the state that others hold where it is better than ours, and keep our local progress.
 
@@ -375,7 +375,7 @@ class DiLoCo:
             self.state = self._follower.follow(self.state, peers, lineage, moving)
         if self.state.digest == before:
             return False
-        self.swarm.hold(self.state.step, self.state.digest, self.state.tokens)
+        self._hold()
         return True
 
     @contextmanager

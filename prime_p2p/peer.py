@@ -16,31 +16,32 @@ from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
 from prime_p2p.news import News
-from prime_p2p.outer.nesterov import OuterOptimizer
-from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.follow import Diverged
 from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
+from prime_p2p.terms import Course
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
 from prime_p2p.training.data import Corpus, Sampler, validation_sequences
 from prime_p2p.training.evaluation import validation_loss
 
 START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
+PAUSE = 1.0  # seconds between two looks at whether a paused run goes on, or a signal has come
 LAST_ONES = 5.0  # seconds that a peer at the end of the run stays for those who are still on their way
 
 
 class Peer:
     """One peer of a run: its model, its data, and the loop that trains them."""
 
-    def __init__(self, recipe: Recipe, directory: Path, device: torch.device, swarm: Swarm, news: News) -> None:
+    def __init__(self, course: Course, directory: Path, device: torch.device, swarm: Swarm, news: News) -> None:
         """Build everything, and join with the state on this peer's own disk, or else with the state that others hold.
 
         Raises BadInput where the data, a checkpoint or the run of the others does not fit the recipe.
         """
-        self.recipe = recipe
+        self.terms = course.terms
+        self.recipe = recipe = course.terms.base
         self.swarm = swarm
         self.news = news
         text = Corpus.load(recipe.data)
@@ -58,11 +59,12 @@ class Peer:
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
         self.batches = 0  # drawn so far: the position in the data
+        self.paused_at: int | None = None  # the outer step at which the run is paused
         self.losses: list[float] = []  # of the inner steps since the last commit
         swarm.on_phase = news.phase
-        self.diloco = self._join(directory)
+        self.diloco = self._join(directory, course.initial_digest)
 
-    def _join(self, directory: Path) -> DiLoCo:
+    def _join(self, directory: Path, initial_digest: bytes | None) -> DiLoCo:
         saved = self.checkpoints.load_newest()
         saved_at = saved.outer.step if saved else 0
         options = DiLoCoOptions(
@@ -74,10 +76,10 @@ class Peer:
             serving=ServingLimits(self.recipe.serving.rate, self.recipe.serving.at_once),
             may_start=self.recipe.run.start == "anyone",
             codec=self.recipe.round.codec,
+            initial_digest=initial_digest,
         )
-        outer = OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
         try:
-            diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, outer, options)
+            diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, self.terms, options)
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
@@ -94,11 +96,12 @@ class Peer:
 
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
-        goal = self.recipe.run.outer_steps or math.inf
         try:
             if self.diloco.inner_step >= self.diloco.inner_steps:  # the round that a signal came into
                 self.after_outer_step(self.diloco.outer_step())
-            while signals.first is None and self.diloco.state.step < goal:
+            while signals.first is None and self.diloco.state.step < self.goal:
+                if self.waits_for_the_author():
+                    continue
                 self.inner_step()
                 outcome = self.diloco.step(tokens=self.recipe.inner.batch_size * self.recipe.model.context)
                 if outcome is not None:
@@ -114,8 +117,31 @@ class Peer:
         self.saver.save(self.diloco.checkpoint(self.batches))
         self.news.reporter.note(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
         if signals.first is None:
+            goal = self.diloco.state.step
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
             self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
+
+    @property
+    def goal(self) -> float:
+        """The outer step at which the run ends, as far as is known."""
+        step = self.diloco.state.step
+        return step if self.terms.phase_at(step) == "end" else self.terms.recipe_at(step).run.outer_steps or math.inf
+
+    def waits_for_the_author(self) -> bool:
+        """Whether the run is paused: then wait for a moment. Raises BadInput where this peer is to leave it."""
+        if self.terms.refusal is not None:
+            raise self.terms.refusal
+        step = self.diloco.state.step
+        if self.terms.phase_at(step) != "pause":
+            self.paused_at = None
+            return False
+        if self.paused_at != step:
+            self.paused_at = step
+            self.swarm.sit_out()
+            self.news.reporter.log(f"the author of the run has paused it at outer step {step}; waiting")
+        with self.diloco.outside_inner_steps(), self.terms.changed:
+            self.terms.changed.wait(PAUSE)
+        return True
 
     def inner_step(self) -> None:
         """One step of the inner optimizer on this peer's own next batch."""
@@ -124,7 +150,7 @@ class Peer:
         self.batches += 1
         loss = models.loss(self.model, tokens)
         loss.backward()
-        optimizers.step(self.optimizer, self.recipe.inner, self.global_step)
+        optimizers.step(self.optimizer, self.terms.recipe_at(self.diloco.state.step).inner, self.global_step)
         self.losses.append(loss.item())
         self.news.inner_step(self.diloco, self.losses[-1], tokens[:, 1:].numel() / (time.monotonic() - started))
 

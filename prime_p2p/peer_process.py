@@ -19,9 +19,11 @@ from prime_p2p.errors import BadInput
 from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_parent
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
+from prime_p2p.public.public_run import PublicRun
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.swarm import Swarm, SwarmOptions
+from prime_p2p.terms import Course, Terms
 
 if TYPE_CHECKING:
     from prime_p2p.peer import Peer
@@ -32,6 +34,7 @@ class PeerOptions:
     """What a peer trains, whom it joins, and what it may use of this machine.
 
     ``directory`` keeps the peer's metrics, journal, checkpoints and, unless ``swarm`` names another file, its identity.
+    ``public`` is the public run that the recipe is from, if it is from one.
     """
 
     recipe: Recipe
@@ -42,6 +45,7 @@ class PeerOptions:
     device: str = "auto"
     json: bool = False
     stop_with_parent: bool = False
+    public: PublicRun | None = None
 
 
 def run(options: PeerOptions) -> int:
@@ -59,6 +63,8 @@ def run(options: PeerOptions) -> int:
                 MetricsLog(options.directory / FILE_NAME) as metrics,
                 _open_swarm(options) as swarm,
             ):
+                if options.public is not None:
+                    options.public.attach(swarm)
                 reporter.ready(swarm.peer_id, swarm.addresses)
                 peer = _build(options, swarm, reporter, metrics)
                 signals.notify = swarm.hold_no_more
@@ -82,7 +88,9 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"--device {options.device} cannot be used: {str(error).splitlines()[0]}") from None
-    return Peer(options.recipe, options.directory, device, swarm, News(reporter, metrics))
+    public = options.public
+    course = Course(Terms(options.recipe)) if public is None else public.course
+    return Peer(course, options.directory, device, swarm, News(reporter, metrics))
 
 
 class Stopped(Exception):
@@ -114,4 +122,5 @@ def _open_swarm(options: PeerOptions) -> Swarm:
     round_ = options.recipe.round
     policy = RoundPolicy(round_.patience, round_.grace, round_.stall_timeout, max_group=round_.max_group)
     identity = options.swarm.identity or options.directory / "identity.key"
-    return Swarm(options.recipe.run.name, options.bootstrap, replace(options.swarm, identity=identity, policy=policy))
+    run = options.recipe.run.name if options.public is None else options.public.signed.manifest.run
+    return Swarm(run, options.bootstrap, replace(options.swarm, identity=identity, policy=policy))

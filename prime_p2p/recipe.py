@@ -22,6 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_COUNT = 2**40  # no count of a recipe is larger; keeps every product of two within what JSON and msgpack carry
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
@@ -41,7 +42,7 @@ class RunRecipe(_Section):
     that holds it.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(pattern=RUN_NAME)
     seed: int = Field(default=0, ge=0, lt=2**63)
     outer_steps: NotNegative = 0
     start: Literal["anyone", "nobody"] = "nobody"
@@ -195,16 +196,25 @@ class Recipe(_Section):
             raise BadInput(_first_mistake(error, str(path), overridden)) from None
 
     @classmethod
+    def from_table(cls, table: Mapping[str, Any], source: str) -> "Recipe":
+        """The recipe of a table, as TOML gives it; ``source`` is what an error says it came from.
+
+        Raises:
+            BadInput: a key or value is wrong. One line.
+        """
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            raise BadInput(_first_mistake(error, source, set())) from None
+
+    @classmethod
     def from_shared(cls, shared: Mapping[str, Any]) -> "Recipe":
         """The recipe that ``shared`` was the answer of, with what peers need not agree on as if nobody had set it.
 
         Raises:
             BadInput: it is not the answer of a recipe.
         """
-        try:
-            return cls.model_validate(shared)
-        except ValidationError as error:
-            raise BadInput(_first_mistake(error, "the description of the run", set())) from None
+        return cls.from_table(shared, "the description of the run")
 
     def shared(self) -> dict[str, dict[str, Any]]:
         """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""

@@ -12,6 +12,7 @@ from prime_p2p.allreduce.plan import Plan
 from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream
+from prime_p2p.network.version import stream_name
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Exchanges:
 
     def __init__(self, node: Node, run: str, stall: float) -> None:
         self._node = node
-        self._protocol = f"prime-p2p/1/{run}/data"
+        self._protocol = stream_name(run, "data")
         self._stall = stall
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="allreduce")
         self._spare = SpareChunks()

@@ -69,8 +69,11 @@ class Identity:
 def verify(peer_id: str, data: bytes, signature: bytes) -> bool:
     """Whether the peer of that id signed `data`. False for anything malformed."""
     public = _public_key(peer_id)
-    if public is None:
-        return False
+    return public is not None and is_signed_by(public, data, signature)
+
+
+def is_signed_by(public: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the holder of a public key (32 bytes) signed `data`. False for anything malformed."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
     except (InvalidSignature, ValueError):

@@ -29,6 +29,7 @@ MAX_STREAMS = 512  # that may be open, in both directions, when another peer ope
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
+Gate = Callable[[str], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Node:
         self._supervisor = supervisor
         self._streams: set[Stream] = set()
         self._inbound: Counter[str] = Counter()
+        self._gate: Gate | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -147,10 +149,20 @@ class Node:
             raise StreamLost(peer_id, f"no stream: {error}") from None
         return self._adopt(Stream(pipe, peer_id, schema))
 
-    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler) -> None:
+    def guard(self, gate: Gate) -> None:
+        """From now on take streams only of peers that `gate` lets in, where they are not for anybody."""
+        self._gate = gate
+
+    def expel(self, admitted: Callable[[str], bool]) -> None:
+        """Abort the streams of all peers that are not `admitted` any more."""
+        for stream in [stream for stream in self._streams if not admitted(stream.peer_id)]:
+            stream.abort()
+
+    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, to_anybody: bool = False) -> None:
         """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
 
         The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.
+        Where the node has a guard, it says who may open one that is not `to_anybody`.
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
@@ -160,6 +172,10 @@ class Node:
                 return
             self._inbound[peer_id] += 1
             try:
+                if not to_anybody and self._gate is not None and not await self._gate(peer_id):
+                    log.info("%s: refused, it is not admitted to the run", peer_id)
+                    pipe.abort()
+                    return
                 await _handle(protocol, handler, self._adopt(Stream(pipe, peer_id, schema)))
             finally:
                 self._inbound[peer_id] -= 1

@@ -8,16 +8,18 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prime_p2p.allreduce.codec import BlockVector, Float32
-from prime_p2p.errors import PrimeError
+from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
-from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import OuterTerms
+from prime_p2p.recipe import first_difference
 from prime_p2p.state.client import Lacking, StateClient
-from prime_p2p.state.messages import TransferError
+from prime_p2p.state.messages import TransferError, description_hash
 from prime_p2p.state.piece_file import Arrays
 from prime_p2p.state.snapshots import Snapshots
 from prime_p2p.state.standing import Standing
@@ -65,14 +67,14 @@ class Means:
 class Follower:
     """Leads a peer's outer state to that of the others, with what any of them gives."""
 
-    def __init__(self, swarm: Swarm, means: Means, outer: OuterOptimizer) -> None:
+    def __init__(self, swarm: Swarm, means: Means, terms: OuterTerms) -> None:
         self._swarm = swarm
         self._client = means.client
         self._snapshots = means.snapshots
         self._standing = means.standing
         self._journal = means.journal
         self._directory = means.directory
-        self._outer = outer
+        self._terms = terms
         self._updates = self._fetched = self._bytes = 0
 
     @property
@@ -88,6 +90,21 @@ class Follower:
         self._updates = self._fetched = 0
         self._bytes = self._client.bytes_received
         return done
+
+    def check_agreement(self, ours: dict[str, Any]) -> None:
+        """Refuse, with BadInput, to train something else than those who hold a state of the run."""
+        self._swarm.check_protocol()
+        for peer, beat in self._swarm.others().items():
+            if not beat.has_state or beat.description == description_hash(ours):
+                continue
+            try:
+                theirs = self._swarm.call(self._client.description(peer))
+            except (StreamError, FrameError, TransferError) as error:
+                logger.info("no description of the run: %s", error)
+                continue
+            difference = first_difference(ours, theirs)
+            if difference is not None:
+                raise BadInput(f"run {self._swarm.run!r} trains something else, see peer {peer}: {difference}")
 
     def state_of_the_run(
         self, initial: OuterState, refill: Callable[[Float32, Float32], None], may_start: bool = True
@@ -213,7 +230,7 @@ class Follower:
         self, state: OuterState, entry: JournalEntry, update: BlockVector, lineage: Lineage | None
     ) -> bool:
         """Apply an update and keep it, if it is right. A holder of the lineage leads us to nothing but that."""
-        after = state.apply(update, entry.tokens, self._outer)
+        after = state.apply(update, entry.tokens, self._terms.outer_at(state.step))
         if after != entry.digest_after or (lineage and state.step == lineage.step and after != lineage.digest):
             return False
         try:

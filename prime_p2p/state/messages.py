@@ -14,6 +14,7 @@ from pydantic import Field
 
 from prime_p2p.errors import PrimeError
 from prime_p2p.network.frames import Message, Schema
+from prime_p2p.network.version import stream_name
 from prime_p2p.outer.digest import PIECE
 
 MAX_DESCRIPTION = 64 * 1024
@@ -150,7 +151,7 @@ class WrongBytes(TransferError):
 
 
 def protocol(run: str) -> str:
-    return f"prime-p2p/1/{run}/state"
+    return stream_name(run, "state")
 
 
 def description_hash(description: dict[str, Any]) -> bytes:

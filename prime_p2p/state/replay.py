@@ -6,13 +6,13 @@ import logging
 
 from prime_p2p.errors import BadInput
 from prime_p2p.outer.journal import Journal
-from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import OuterTerms
 
 logger = logging.getLogger(__name__)
 
 
-def replay(state: OuterState, journal: Journal, outer: OuterOptimizer) -> None:
+def replay(state: OuterState, journal: Journal, terms: OuterTerms) -> None:
     """Make the outer steps again that ``journal`` has from ``state`` on, in place, as far as its updates are whole.
 
     Raises BadInput where one does not lead where it says; ``state`` is of no more use then.
@@ -23,7 +23,7 @@ def replay(state: OuterState, journal: Journal, outer: OuterOptimizer) -> None:
         except (KeyError, OSError) as error:
             logger.warning("the update of outer step %d cannot be read: %s", entry.step_before + 1, error)
             return
-        if state.apply(update, entry.tokens, outer) != entry.digest_after:
+        if state.apply(update, entry.tokens, terms.outer_at(state.step)) != entry.digest_after:
             raise BadInput(
                 f"the journal's update of outer step {state.step} does not lead where it says; remove the journal "
                 "folder of this peer, and the others give it what it missed"

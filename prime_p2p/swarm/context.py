@@ -15,7 +15,8 @@ from prime_p2p.swarm.gathering import RoundPolicy, Seen
 class RoundContext:
     """``nonces`` never repeat. ``seen`` is what was last seen of each of the others, which may be old. ``heard`` are
     the peers that have spoken to us and were not lost since, ``lost`` those whose link broke and that have not spoken
-    since. ``tokens`` were contributed to the lineage of our state. ``settling`` is set for a while after this peer was
+    since. ``tokens`` were contributed to the lineage of our state, and ``terms`` name what we go by on the
+    way to the next one. ``settling`` is set for a while after this peer was
     frozen or cut off from everybody: others took it for dead, and its links come back.
     """
 
@@ -24,6 +25,7 @@ class RoundContext:
     policy: RoundPolicy
     nonces: Iterator[int] = field(default_factory=itertools.count)
     tokens: int = 0
+    terms: bytes = b""
     settling: bool = False
     seen: dict[str, Seen] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)

@@ -50,10 +50,11 @@ class PeersSeen:
 
 @dataclass(frozen=True)
 class Ready:
-    """Our pseudo-gradient is there: ``weight`` tokens, and the bandwidth we offer."""
+    """Our pseudo-gradient is there: ``weight`` tokens, and the bandwidth we offer, made by ``terms``."""
 
     weight: int
     bandwidth: float
+    terms: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,12 @@ class SitsOut:
 @dataclass(frozen=True)
 class StateChanged:
     """We now hold another state: an update was applied, or we moved to another peer's. ``tokens`` were contributed to
-    its lineage."""
+    its lineage, and ``terms`` lead on from it."""
 
     step: int
     digest: bytes
     tokens: int = 0
+    terms: bytes = b""
 
 
 @dataclass(frozen=True)

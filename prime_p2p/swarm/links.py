@@ -17,6 +17,7 @@ from prime_p2p.network.frames import FrameError, Message
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream, StreamError
 from prime_p2p.network.tasks import end
+from prime_p2p.network.version import stream_name
 from prime_p2p.swarm.messages import CONTROL, Leave, Ping
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Links:
         on_lost: Callable[[str], None],
     ) -> None:
         self._node = node
-        self._protocol = f"prime-p2p/1/{run}/control"
+        self._protocol = stream_name(run, "control")
         self._stall = stall
         self._on_message = on_message
         self._on_lost = on_lost

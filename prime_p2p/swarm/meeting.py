@@ -102,6 +102,7 @@ class Meeting:
             nonce=offer.nonce,
             weight=offer.weight,
             bandwidth=offer.bandwidth,
+            terms=self._context.terms,
             suspects=sorted(self._suspects | unreachable)[: say.MAX_MEMBERS],
             awaited=self._awaited(),
         )
@@ -280,6 +281,10 @@ class Meeting:
         used = None if self._begun is None else self._begun.member(sender)
         if used is not None and join.nonce <= used.nonce:
             return  # this very offer was in the group that has begun
+        if join.terms != self._context.terms:
+            self.say_begun(sender, ())
+            self._drop(sender, now)
+            return
         if place not in (None, me) and place not in join.suspects and self._better(place, me):
             self._redirect(sender, place)
             return

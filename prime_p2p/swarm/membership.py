@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prime_p2p.network import clock, tasks
 from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node
+from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm.gathering import Seen
 from prime_p2p.swarm.groups import rank
 
@@ -49,6 +50,11 @@ class Heartbeat(BaseModel):
     ready_at: Annotated[float, Field(ge=0)] = 0.0
     """When the peer expects to have done its inner steps, on the swarm's clock, in unix seconds."""
     sent_at: Annotated[float, Field(ge=0)] = 0.0
+    protocol: Annotated[int, Field(ge=0, lt=2**31)] = PROTOCOL
+    manifest: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """Sequence of the manifest that the peer goes by, where the run is a public one."""
+    credential: Annotated[bytes, Field(max_length=256)] = b""
+    """What lets the peer into a run that asks for an invitation."""
     name: Annotated[str, Field(max_length=64)] = ""
     addresses: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=8)] = []
 
@@ -60,6 +66,22 @@ class Heartbeat(BaseModel):
     def rank(self) -> tuple[int, bytes]:
         """Of two lineages the one with the larger goes on, see ``groups.rank``."""
         return rank(self.tokens, self.digest)
+
+
+class Guard(Protocol):
+    """Says who takes part in a run. All of it is called in the network thread and must not block."""
+
+    def admits(self, peer: str, beat: Heartbeat) -> bool:
+        """Whether a peer with this heartbeat is one of the run."""
+        ...
+
+    def lets_in(self, peer: str) -> bool:
+        """Whether a peer may have streams with us, by its heartbeats so far."""
+        ...
+
+    def looked(self, others: Mapping[str, Heartbeat]) -> None:
+        """Those that are admitted were looked at."""
+        ...
 
 
 def peers_key(run: str) -> str:
@@ -82,6 +104,10 @@ class Membership:
         self._node = node
         self._run = run
         self._on_change = on_change
+        self.admits: Callable[[str, Heartbeat], bool] = lambda peer, beat: True
+        """Whose heartbeat counts. Asked at every look, so that the answer may change."""
+        self.foreign: frozenset[int] = frozenset()
+        """Protocols that peers of the run were last seen to speak, and we do not."""
         self._mine = Heartbeat()
         self._others: dict[str, Heartbeat] = {}
         self._changed = asyncio.Event()
@@ -195,6 +221,8 @@ class Membership:
             return  # we see nobody, which says nothing of them
         beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
         beats = {peer: beat for peer, beat in beats.items() if peer != self._node.peer_id and beat.state != LEFT}
+        self.foreign = frozenset(beat.protocol for beat in beats.values()) - {PROTOCOL}
+        beats = {peer: beat for peer, beat in beats.items() if beat.protocol == PROTOCOL and self.admits(peer, beat)}
         for peer, beat in beats.items():
             known = self._others.get(peer)
             if known is not None and known.sent_at >= beat.sent_at:

@@ -14,6 +14,7 @@ from prime_p2p.network.frames import Message, Schema
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 PeerId = Annotated[str, Field(min_length=8, max_length=128)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Terms = Annotated[bytes, Field(max_length=16)]
 Bandwidth = Annotated[float, Field(ge=0, le=1e9)]
 MAX_MEMBERS = 256
 PeerIds = Annotated[list[PeerId], Field(max_length=MAX_MEMBERS)]
@@ -36,7 +37,8 @@ class Leave(Message):
 
 class Join(Message):
     """To a leader: my pseudo-gradient is ready. ``nonce`` names this very offer: a group built from another one of mine
-    is not valid any more. I cannot work with ``suspects``, and I expect ``awaited`` to take part too."""
+    is not valid any more. I cannot work with ``suspects``, and I expect ``awaited`` to take part too. ``terms`` name
+    what I go by on the way to the next state: nobody goes there with me who goes by others."""
 
     kind: ClassVar[str] = "join"
     step: Count
@@ -44,6 +46,7 @@ class Join(Message):
     nonce: Count
     weight: Count
     bandwidth: Bandwidth
+    terms: Terms
     suspects: PeerIds
     awaited: PeerIds
 

@@ -77,6 +77,7 @@ class RoundMachine:
         elif isinstance(event, ev.SitsOut):
             self._sit_out()
         elif isinstance(event, ev.StateChanged):
+            self._context.terms = event.terms
             self._change_state((event.step, event.digest), event.tokens, now)
         elif isinstance(event, (ev.ReduceDone, ev.ReduceFailed)):
             self._end_reduce(event, now)
@@ -142,6 +143,7 @@ class RoundMachine:
         self.attempts = 0
         self._sits_out = False
         self._ready = ready
+        self._context.terms = ready.terms
         self._phase = Phase.GATHERING
         if not self._meeting.too_late:
             self._meeting.arrive(ready.weight, ready.bandwidth, (), now)

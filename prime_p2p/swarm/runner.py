@@ -117,12 +117,12 @@ class RoundRunner:
         """Nobody is to wait for us until the next ``make_round``."""
         self._handle(ev.SitsOut())
 
-    def state_changed(self, step: int, digest: bytes, tokens: int) -> None:
-        """We now hold another state, to whose lineage so many tokens were contributed."""
-        self._handle(ev.StateChanged(step, digest, tokens))
+    def state_changed(self, held: ev.StateChanged) -> None:
+        """We now hold another state."""
+        self._handle(held)
 
-    async def make_round(self, mine: BlockVector, update: BlockVector, weight: int, bandwidth: float) -> RoundResult:
-        """Try to make one outer step with whoever is there.
+    async def make_round(self, mine: BlockVector, update: BlockVector, ready: ev.Ready) -> RoundResult:
+        """Try to make one outer step with whoever is there and goes by the same terms.
 
         ``mine`` is our pseudo-gradient; ``update`` receives the result. Neither may be touched until this returns.
         """
@@ -134,7 +134,7 @@ class RoundRunner:
             await self._wait_for_the_network(round_)
             if not round_.done.done():
                 self._phase_since = self._now()
-                self._handle(ev.Ready(weight, bandwidth))
+                self._handle(ready)
             return await round_.done
         finally:
             self._round = None

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prime_p2p.allreduce.codec import BlockVector
-from prime_p2p.errors import PrimeError
+from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network.deadline import within
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.version import PROTOCOL
+from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy
-from prime_p2p.swarm.membership import Heartbeat, Membership
+from prime_p2p.swarm.membership import Guard, Heartbeat, Membership
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
 from prime_p2p.temporary import TemporaryFolder
 
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CALL_DEADLINE = 60.0  # seconds a short call to the network thread may take
+GUEST_EVERY = 1.0  # seconds between two looks at the DHT for the heartbeat of somebody who opens a stream
 LAST_ROUND = 3.0  # seconds that a leaving peer gives the round it is in
 TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
 ROUND_DEADLINE = 24 * 3600.0  # a round has deadlines of its own; this one only says that no wait is without
@@ -77,6 +80,9 @@ class Swarm:
         self.on_phase: Callable[[str, int], None] = lambda phase, group_size: None
         """Called in the network thread when the round enters a phase, with the size of the group."""
         self._description = b""
+        self._guard: Guard | None = None
+        self._announced: dict[str, Any] = {}
+        self._asked_for_guest = -GUEST_EVERY
         self._transfer: Future[Any] | None = None
         self.leaving = False
         """Set by ``hold_no_more``: nothing that takes long is begun any more."""
@@ -165,8 +171,35 @@ class Swarm:
     def enter(self, description: bytes) -> None:
         """Announce that we are joining; ``description`` is the hash of what all peers of the run must agree on."""
         self._description = description
-        mine = Heartbeat(description=description, name=self.options.name, addresses=self.addresses[:8])
+        mine = Heartbeat(
+            description=description, name=self.options.name, addresses=self.addresses[:8], **self._announced
+        )
         self.call(self._membership.start(mine))
+
+    def guard(self, guard: Guard, **announced: Any) -> None:
+        """From now on, only peers that ``guard`` admits are there; ``announced`` becomes a part of our heartbeat.
+
+        To be called before ``enter``. A guard is asked in the network thread.
+        """
+        self._guard, self._announced = guard, announced
+        self._membership.admits = guard.admits
+        self.node.guard(self._lets_in)
+
+    async def _lets_in(self, peer: str) -> bool:
+        """Whether a peer may open a stream. Its heartbeat, which shows what lets it in, may be newer than our view."""
+        assert self._guard is not None
+        loop = asyncio.get_running_loop()
+        if not self._guard.lets_in(peer) and loop.time() - self._asked_for_guest >= GUEST_EVERY:
+            self._asked_for_guest = loop.time()
+            await self._membership.refresh()
+        return self._guard.lets_in(peer)
+
+    async def announce(self, **changes: Any) -> None:
+        """To be called in the network thread: change our heartbeat, and look at once who is admitted now."""
+        assert self._guard is not None
+        self._membership.update(**changes)
+        await self._membership.refresh()
+        self.node.expel(self._guard.lets_in)
 
     def others(self, refresh: bool = False) -> dict[str, Heartbeat]:
         """The other peers with a fresh heartbeat; ``refresh`` looks at the DHT anew, which takes some 100 ms."""
@@ -199,6 +232,18 @@ class Swarm:
         holders = tuple(sorted(peer for peer, beat in held.items() if beat.digest == best.digest))
         return Lineage(best.step, best.digest, best.tokens, holders)
 
+    def check_protocol(self) -> None:
+        """Raises BadInput where the peers of the run speak another protocol than we do."""
+        foreign = self.call(self._foreign())
+        if foreign and not self.others():
+            raise BadInput(
+                f"run {self.run!r} speaks protocol {max(foreign)} and this program protocol {PROTOCOL}: "
+                + ("upgrade prime_p2p" if max(foreign) > PROTOCOL else "its peers have to be upgraded first")
+            )
+
+    async def _foreign(self) -> frozenset[int]:
+        return self._membership.foreign
+
     def wait_for(self, condition: Callable[[dict[str, Heartbeat]], bool], timeout: float) -> bool:
         """Wait until ``condition`` holds for the other peers' heartbeats; False when it did not in time."""
         return self.call(self._wait_for(condition, timeout), timeout + CALL_DEADLINE)
@@ -222,18 +267,18 @@ class Swarm:
 
     # ---- rounds
 
-    def hold(self, step: int, digest: bytes, tokens: int, **changes: Any) -> None:
-        """Tell everyone, and our own round, which state we hold now."""
+    def hold(self, step: int, digest: bytes, tokens: int, *, terms: bytes = b"", **changes: Any) -> None:
+        """Tell everyone, and our own round, which state we hold now, and by which terms we go on from it."""
         self.hurry.clear()
-        self.call(self._hold(step, digest, tokens, changes))
+        self.call(self._hold(ev.StateChanged(step, digest, tokens, terms), changes))
 
-    async def _hold(self, step: int, digest: bytes, tokens: int, changes: dict[str, Any]) -> None:
-        self._membership.update(step=step, digest=digest, tokens=tokens, **changes)
-        self._runner.state_changed(step, digest, tokens)
+    async def _hold(self, held: ev.StateChanged, changes: dict[str, Any]) -> None:
+        self._membership.update(step=held.step, digest=held.digest, tokens=held.tokens, **changes)
+        self._runner.state_changed(held)
 
-    def make_round(self, mine: BlockVector, update: BlockVector, weight: int) -> RoundResult:
+    def make_round(self, mine: BlockVector, update: BlockVector, weight: int, terms: bytes = b"") -> RoundResult:
         """Try to make one outer step with whoever is there, see ``RoundRunner.make_round``."""
-        round_ = self._runner.make_round(mine, update, weight, self.options.bandwidth)
+        round_ = self._runner.make_round(mine, update, ev.Ready(weight, self.options.bandwidth, terms))
         result = self.call(round_, ROUND_DEADLINE)
         if result.group is None and not self.node.alive:
             raise PrimeError(
@@ -272,6 +317,8 @@ class Swarm:
 
     def _peers_changed(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._guard is not None:
+            self._guard.looked(self._membership.others)
         known = {
             peer: seen
             for peer, seen in self._membership.seen(loop.time()).items()

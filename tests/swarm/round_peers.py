@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
 from prime_p2p.network.node import Node
+from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
 from prime_p2p.swarm.groups import Group
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
@@ -40,10 +41,10 @@ class RoundPeer:
         others = {peer.peer_id for peer in everybody} - {self.peer_id}
         tokens = state[0]
         self.runner.peers_seen({peer: Seen(peer, *state, tokens=tokens) for peer in others})
-        self.runner.state_changed(*state, tokens=tokens)
+        self.runner.state_changed(ev.StateChanged(*state, tokens))
 
     async def make_round(self) -> RoundResult:
-        return await asyncio.wait_for(self.runner.make_round(self.mine, self.update, 1, 100.0), ROUND)
+        return await asyncio.wait_for(self.runner.make_round(self.mine, self.update, ev.Ready(1, 100.0)), ROUND)
 
 
 async def round_peers(swarm: nodes.Swarm, count: int) -> list[RoundPeer]:

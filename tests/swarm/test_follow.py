@@ -17,6 +17,7 @@ from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import Unchanging
 from prime_p2p.state import follow
 from prime_p2p.state.follow import CaughtUp, Follower, Means
 from prime_p2p.swarm.swarm import Lineage, Swarm
@@ -53,7 +54,7 @@ class Place:
         joiner: Joiner = self.transfer(Joiner.on(self.node("joiner"), self.folder / "joiner", peers))
         journal = Journal(self.folder / "mine", length)
         means = Means(joiner.client, joiner.snapshots, joiner.standing, journal, self.folder)
-        return Follower(cast(Swarm, self), means, OUTER), joiner
+        return Follower(cast(Swarm, self), means, Unchanging(OUTER)), joiner
 
     def close(self) -> None:
         for node in reversed(self.nodes):

@@ -17,7 +17,11 @@ POLICY = RoundPolicy(patience=10.0, grace=5.0, stall_timeout=5.0)
 
 
 def join(
-    nonce: int = 0, suspects: list[str] | None = None, awaited: list[str] | None = None, step: int = STEP
+    nonce: int = 0,
+    suspects: list[str] | None = None,
+    awaited: list[str] | None = None,
+    step: int = STEP,
+    terms: bytes = b"",
 ) -> say.Join:
     digest = DIGEST if step == STEP else LATER_DIGEST
     return say.Join(
@@ -26,6 +30,7 @@ def join(
         nonce=nonce,
         weight=1,
         bandwidth=1.0,
+        terms=terms,
         suspects=suspects or [],
         awaited=awaited or [],
     )

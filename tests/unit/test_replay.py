@@ -12,6 +12,7 @@ from prime_p2p.errors import BadInput
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
+from prime_p2p.outer.terms import Unchanging
 from prime_p2p.state.checkpoints import of_peer
 from prime_p2p.state.replay import replay
 
@@ -28,7 +29,7 @@ def replayed(made: Made, outer: OuterOptimizer | None = None) -> OuterState:
     replay(
         checkpoint.outer,
         Journal(made.folder / "journal", 100),
-        outer or OuterOptimizer(recipe.learning_rate, recipe.momentum),
+        Unchanging(outer or OuterOptimizer(recipe.learning_rate, recipe.momentum)),
     )
     return checkpoint.outer
 
@@ -53,7 +54,7 @@ def test_a_journal_of_another_history_changes_nothing(made: Made, tmp_path: Path
     other = make(tmp_path / "other", 6, saved=(), seed=2)
     checkpoint = of_peer(made.folder).load_newest()
     assert checkpoint is not None
-    replay(checkpoint.outer, Journal(other.folder / "journal", 100), OuterOptimizer())
+    replay(checkpoint.outer, Journal(other.folder / "journal", 100), Unchanging(OuterOptimizer()))
     assert (checkpoint.outer.step, checkpoint.outer.digest) == (2, made.digests[2])
 
 

@@ -228,3 +228,19 @@ def test_who_asks_for_a_group_that_is_over_hears_how_it_ended(leading: Peer) -> 
 def test_a_peer_that_says_that_it_leaves_is_not_waited_for(leading: Peer) -> None:
     leading.hear(LAST, say.Leave())
     assert leading.group == {US}
+
+
+def test_who_goes_by_other_terms_is_in_no_group_with_us(peer: Peer) -> None:
+    peer.take(ev.Ready(weight=1, bandwidth=1.0, terms=b"ours"))
+    peer.lose(FIRST)
+    peer.did()
+    peer.hear(LAST, join(nonce=5, terms=b"theirs"))
+    assert (LAST, begun()) in peer.said()
+    assert peer.group == {US}
+
+
+def test_who_goes_by_the_same_terms_is(peer: Peer) -> None:
+    peer.take(ev.Ready(weight=1, bandwidth=1.0, terms=b"ours"))
+    peer.lose(FIRST)
+    peer.hear(LAST, join(nonce=5, terms=b"ours"))
+    assert peer.group == {US, LAST}

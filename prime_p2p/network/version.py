@@ -1,0 +1,8 @@
+"""The version of all that peers say to each other. It is in the name of every stream, so peers of two never meet."""
+
+PROTOCOL = 1
+
+
+def stream_name(run: str, purpose: str) -> str:
+    """The libp2p protocol of the streams of a run for one purpose."""
+    return f"prime-p2p/{PROTOCOL}/{run}/{purpose}"

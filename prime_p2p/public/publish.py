@@ -1,0 +1,212 @@
+"""What the author of a public run does: begin it, change it, invite to it and ban from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+
+from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.network import clock
+from prime_p2p.network.deadline import within
+from prime_p2p.network.identity import Identity
+from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.records import MAX_TTL
+from prime_p2p.public import manifest_records
+from prime_p2p.public.admission import Admission
+from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest
+from prime_p2p.public.run_address import RunAddress, fingerprint, run_id
+from prime_p2p.recipe import Recipe, first_difference
+from prime_p2p.swarm import membership
+from prime_p2p.temporary import TemporaryFolder
+from prime_p2p.terms import Phase, differences, recipe_with
+
+DEADLINE = 60.0  # seconds for all that the DHT is asked, once the node has joined
+NOTICE = 3  # outer steps between the one that the run is at and the one from which a change holds
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the author wants of the run from now on; None leaves it as it is.
+
+    ``at`` is the outer step from which a changed recipe or phase holds, ``admit`` and ``ban`` are peers to add to the
+    lists of the manifest, ``dismiss`` and ``pardon`` those to take off.
+    """
+
+    recipe: Recipe | None = None
+    at: int | None = None
+    phase: Phase | None = None
+    minimum_version: str | None = None
+    rule: str | None = None
+    admit: Sequence[str] = ()
+    dismiss: Sequence[str] = ()
+    ban: Sequence[str] = ()
+    pardon: Sequence[str] = ()
+    bootstraps: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True)
+class Published:
+    """What came of it; ``before`` is None where the run is a new one."""
+
+    address: RunAddress
+    signed: SignedManifest
+    before: Manifest | None
+
+
+def publish(
+    name: str, author: Identity, bootstrap: Sequence[str], wish: Wish, initial_state: Callable[[Recipe], bytes]
+) -> Published:
+    """Sign a manifest of the run and keep it in the DHT: the first one, or one that follows the one that is there.
+
+    ``initial_state`` gives the digest of the state that a new run begins with; it may take a while.
+    Raises BadInput where the wish cannot be granted, Unreachable where nobody takes the manifest.
+    """
+
+    run = run_id(name, fingerprint(author.peer_id))
+    before, at_step = on_a_node(bootstrap, partial(_found, run))
+    if before is not None:
+        manifest = following(before, wish, at_step)
+    elif wish.recipe is None:
+        raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
+    else:
+        manifest = first(name, author, wish, initial_state(wish.recipe))
+    signed = SignedManifest.sign(manifest, author)
+    SignedManifest.opened(signed.body, signed.seal, run)  # what nobody could go by is not published
+    on_a_node(bootstrap, partial(_put, signed))
+    return Published(RunAddress(bootstrap[0], name, fingerprint(author.peer_id)), signed, before)
+
+
+async def _found(run: str, node: Node) -> tuple[Manifest | None, int]:
+    """The newest manifest of the run, and the outer step that its peers are at."""
+    newest = await manifest_records.newest(node, run)
+    peers = await membership.status(node, run)
+    return (newest.manifest if newest else None), max((row["outer_step"] for row in peers), default=0)
+
+
+async def _put(signed: SignedManifest, node: Node) -> None:
+    taken = await manifest_records.put(node, signed)
+    await node.publish(membership.RUNS, {"run": signed.manifest.run}, ttl=MAX_TTL)
+    if not taken:
+        raise Unreachable("nobody there takes the manifest; try again, or give another --bootstrap")
+
+
+def first(name: str, author: Identity, wish: Wish, initial_state: bytes) -> Manifest:
+    """The first manifest of a run."""
+    assert wish.recipe is not None
+    recipe = recipe_with(wish.recipe, {"run.name": name, "run.start": "anyone"})
+    changes = [ChangeEntry(at=wish.at or 0, phase=wish.phase)] if wish.phase else []
+    return Manifest(
+        name=name,
+        author=author.peer_id,
+        sequence=1,
+        issued_at=time.time(),
+        minimum_version=wish.minimum_version or "0",
+        recipe=recipe.model_dump(mode="json"),
+        initial_state=initial_state,
+        bootstraps=list(wish.bootstraps),
+        admission=admission(Admission(), wish),
+        changes=changes,
+    )
+
+
+def following(before: Manifest, wish: Wish, at_step: int) -> Manifest:
+    """The manifest after ``before``, for a run whose peers are at outer step ``at_step``.
+
+    Raises BadInput where the recipe changes in what cannot change, or the run is past the step of the change.
+    """
+    terms, pending = before.terms, max((entry.at for entry in before.changes), default=0)
+    at = max(_from_when(wish, at_step, paused=terms.phase_at(at_step) == "pause"), pending)
+    standing = terms.recipe_at(at)
+    values = {} if wish.recipe is None else _changed(before, standing, wish.recipe)
+    phase = wish.phase or terms.phase_at(at)
+    changes = list(before.changes)
+    if values or phase != terms.phase_at(at):
+        changes.append(ChangeEntry(at=at, values=values, phase=phase))
+    return before.model_copy(
+        update={
+            "sequence": before.sequence + 1,
+            "issued_at": time.time(),
+            "minimum_version": wish.minimum_version or before.minimum_version,
+            "bootstraps": list(wish.bootstraps) or before.bootstraps,
+            "admission": admission(before.admission, wish),
+            "changes": changes,
+        }
+    )
+
+
+def _from_when(wish: Wish, at_step: int, paused: bool) -> int:
+    """The outer step from which a change holds: one that nobody is past, with time for everybody to hear of it."""
+    first_free = at_step if paused else at_step + 1
+    if wish.at is None:
+        return first_free if paused else at_step + NOTICE
+    if wish.at < first_free:
+        raise BadInput(
+            f"--at {wish.at}: the run is at outer step {at_step} already; leave --at out, or give a later one"
+        )
+    return wish.at
+
+
+def _changed(before: Manifest, standing: Recipe, wanted: Recipe) -> dict[str, object]:
+    wanted = recipe_with(wanted, {"run.name": before.name, "run.start": standing.run.start})
+    values = differences(standing, wanted)
+    difference = first_difference(recipe_with(standing, values).shared(), wanted.shared())
+    if difference is not None:
+        raise BadInput(
+            f"run {before.name} cannot change in this way while it goes on, publish another one under another name: "
+            f"{difference.replace(' here, ', ' in the run, ').replace(' there', ' in the recipe')}"
+        )
+    return values
+
+
+def admission(before: Admission, wish: Wish) -> Admission:
+    """Who is admitted from now on."""
+    peers = [peer for peer in dict.fromkeys([*before.peers, *wish.admit]) if peer not in wish.dismiss]
+    banned = [peer for peer in dict.fromkeys([*before.banned, *wish.ban]) if peer not in wish.pardon]
+    return Admission.model_validate({"rule": wish.rule or before.rule, "peers": peers, "banned": banned})
+
+
+def on_a_node(bootstrap: Sequence[str], use: Callable[[Node], Awaitable[Result]]) -> Result:
+    """What ``use`` gives, which is called with a node that has joined and is closed afterwards.
+
+    Raises Unreachable where nobody answers in time, and what the node or ``use`` raises.
+    """
+
+    async def main() -> Result:
+        with TemporaryFolder() as folder:
+            node = await Node.create(NodeConfig(folder / "identity.key", tuple(bootstrap)))
+            try:
+                return await within(DEADLINE, use(node))
+            except asyncio.TimeoutError:
+                raise Unreachable(f"the DHT did not answer within {DEADLINE:.0f} s; try again") from None
+            finally:
+                await node.close()
+
+    return uvloop.run(main())
+
+
+def expiry(text: str) -> float:
+    """When (unix seconds) something ends that lasts so long from now: "90m", "12h", "7d". Raises BadInput."""
+    unit = {"m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
+    try:
+        count = float(text[:-1])
+    except ValueError:
+        count = 0.0
+    if unit is None or not 0 < count * (unit or 0.0) <= 3650 * 86400.0:
+        raise BadInput(f"{text!r} is no time from now; give minutes, hours or days as 90m, 12h or 7d")
+    return clock.now() + count * unit
+
+
+def author_of(path: Path) -> Identity:
+    """The key of a run's author. Raises BadInput where there is none."""
+    if not path.exists():
+        raise BadInput(f"author key {path}: no such file; give the one that the run was published with")
+    return Identity.load_or_create(path)
