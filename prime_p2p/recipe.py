@@ -74,9 +74,13 @@ class ModelRecipe(_Section):
 
 
 class DataRecipe(_Section):
-    """[data]: the text. `source` is "python-stdlib" or a path, `exclude` patterns of relative paths."""
+    """[data]: the text. `source` is "python-stdlib" or a path, `exclude` patterns of relative paths.
+
+    `licence` is what the run says of the text, in any words.
+    """
 
     source: str = Field(default="python-stdlib", min_length=1)
+    licence: str = ""
     validation_share: float = Field(default=0.05, gt=0, lt=1)
     exclude: tuple[str, ...] = Field(default=(), strict=False)
 
@@ -223,6 +227,7 @@ class Recipe(_Section):
             "eval": True,
             "serving": True,
             "run": {"outer_steps", "start"},
+            "data": {"licence"},
             "round": {"start_with", "explosion_factor"},
         }
         return self.model_dump(mode="json", exclude=local)

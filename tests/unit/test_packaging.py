@@ -58,8 +58,12 @@ def test_the_wheel_has_every_module_of_the_package(wheel: zipfile.ZipFile) -> No
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
 
 
-def test_the_wheel_brings_the_tiny_recipe_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
-    assert wheel.read("prime_p2p/recipes/tiny.toml") == (ROOT / "peers" / "tiny.toml").read_bytes()
+def test_the_wheel_brings_all_recipes_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
+    brought = {
+        name: wheel.read(f"prime_p2p/recipes/{name}")
+        for name in (Path(name).name for name in wheel.namelist() if name.startswith("prime_p2p/recipes/"))
+    }
+    assert brought == {file.name: file.read_bytes() for file in (ROOT / "peers").glob("*.toml")}
     assert "prime_p2p/py.typed" in wheel.namelist()
 
 

@@ -218,6 +218,7 @@ def test_what_peers_share_is_everything_but_housekeeping(smallest: Path) -> None
     shared = Recipe.load(smallest).shared()
     assert set(shared) == {"run", "model", "data", "inner", "outer", "round"}
     assert set(shared["run"]) == {"name", "seed"}
+    assert set(shared["data"]) == {"source", "validation_share", "exclude"}
     assert shared["inner"]["betas"] == [0.9, 0.95]
 
 
@@ -228,7 +229,8 @@ def test_what_peers_share_survives_the_wire(smallest: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["run.outer_steps=9", "eval.every=3", "checkpoint.keep=9", "round.explosion_factor=0"]
+    "override",
+    ["run.outer_steps=9", "eval.every=3", "checkpoint.keep=9", "round.explosion_factor=0", "data.licence=PSF"],
 )
 def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None:
     assert first_difference(Recipe.load(smallest).shared(), Recipe.load(smallest, [override]).shared()) is None
