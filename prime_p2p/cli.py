@@ -210,6 +210,34 @@ def status(
     return 0
 
 
+@app.command()
+def plan(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A TOML file, or the name of a built-in recipe.", show_default=False)
+    ],
+    peers: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Peers of the run.")] = 8,
+    bandwidth: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Of each peer, both ways: 500Mbit, 4Gbit, or a number of Mbit/s.")
+    ] = None,
+    step_time: Annotated[float | None, typer.Option(metavar="S", help="Seconds of an inner step.")] = None,
+    gpu_memory: Annotated[float | None, typer.Option(metavar="GB", help="Memory of a GPU, to say what fits.")] = None,
+    sets: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say what a peer of a recipe needs (memory, disk, traffic) and how long a round takes; nothing is started."""
+    from prime_p2p.bandwidth import parse_bandwidth
+    from prime_p2p.builtin_recipes import find_recipe
+    from prime_p2p.estimate import Estimate
+    from prime_p2p.monitor.needs import Machine, needs_json, needs_text
+    from prime_p2p.recipe import Recipe
+
+    estimate = Estimate(Recipe.load(find_recipe(recipe), sets or ()), peers)
+    rate = None if bandwidth is None else parse_bandwidth(bandwidth)
+    machine = Machine(rate, step_time, None if gpu_memory is None else gpu_memory * 1e9)
+    print(json.dumps(needs_json(estimate, machine), indent=2) if as_json else needs_text(estimate, machine))
+    return 0
+
+
 # typer has this class from click or within itself, depending on its release; all errors of usage derive from it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 

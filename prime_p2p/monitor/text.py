@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,14 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(count: float) -> str:
+    """Bytes to three digits: 865 kB, 75.3 MB or 1.03 TB."""
+    power = min(4, max(1, int(math.log10(count)) // 3)) if count >= 1000 else 1
+    value = count / 1000**power
+    digits = max(0, 2 - int(math.log10(value))) if value >= 1 else 2
+    return f"{value:.{digits}f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
 
 
 def status_table(heartbeats: Sequence[Mapping[str, Any]]) -> str:
