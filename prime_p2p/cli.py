@@ -9,6 +9,23 @@ import typer
 
 from prime_p2p.bench.commands import app as bench
 from prime_p2p.errors import PrimeError
+from prime_p2p.options import (
+    AnnounceOption,
+    BandwidthOption,
+    BootstrapOption,
+    DeviceOption,
+    DirectoryOption,
+    EventsOption,
+    HostOption,
+    IdentityOption,
+    ParentOption,
+    PortOption,
+    RecipeOption,
+    SetOption,
+    ThreadsOption,
+    VerboseOption,
+)
+from prime_p2p.public.commands import app as public
 
 app = typer.Typer(
     add_completion=False,
@@ -17,24 +34,7 @@ app = typer.Typer(
 )
 
 app.add_typer(bench, name="bench")
-
-RecipeOption = Annotated[
-    str,
-    typer.Option("--recipe", metavar="FILE", help="What the run is: a TOML file, or the name of a built-in recipe."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe, as in inner.learning_rate=0.001."),
-]
-BootstrapOption = Annotated[
-    list[str],
-    typer.Option("--bootstrap", metavar="MADDR", help="Address of a bootstrap node or any peer; may be repeated."),
-]
-AnnounceOption = Annotated[
-    list[str] | None,
-    typer.Option("--announce", metavar="MADDR", help="Address to tell others instead of the local one; repeatable."),
-]
-ParentOption = Annotated[bool, typer.Option("--stop-with-parent", help="Stop when standard input closes.")]
+app.add_typer(public)
 
 
 @app.command()
@@ -88,44 +88,30 @@ def bootstrap(
 def peer(
     bootstrap: BootstrapOption,
     recipe: RecipeOption,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="State, metrics and identity.", show_default="runs/NAME")
-    ] = None,
-    identity: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key.", show_default="identity.key in the folder")
-    ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="IP address to listen at.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 0,
+    directory: DirectoryOption = None,
+    identity: IdentityOption = None,
+    host: HostOption = "0.0.0.0",
+    port: PortOption = 0,
     announce: AnnounceOption = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads.", show_default="all cores")
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto",
-    bandwidth: Annotated[
-        float,
-        typer.Option(min=0, max=1e9, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing."),
-    ] = 100.0,
+    threads: ThreadsOption = None,
+    device: DeviceOption = "auto",
+    bandwidth: BandwidthOption = 100.0,
     sets: SetOption = None,
     init: Annotated[
         bool, typer.Option("--init", help="Begin the run if nobody holds a state of it, whatever the recipe says.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")] = False,
+    as_json: EventsOption = False,
     watch_parent: ParentOption = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens in detail on standard error.")] = False,
+    verbose: VerboseOption = False,
 ) -> int:
     """Join a run and train in it."""
-    import logging
-
     from prime_p2p.builtin_recipes import find_recipe
+    from prime_p2p.monitor.logs import log_to_stderr
     from prime_p2p.peer_process import PeerOptions, run
     from prime_p2p.recipe import Recipe
     from prime_p2p.swarm.swarm import SwarmOptions
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s" if verbose else logging.BASIC_FORMAT,
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose)
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
 
     return run(

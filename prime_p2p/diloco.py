@@ -146,6 +146,7 @@ class DiLoCo:
         self._unfit_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
+        self._pace = 0.0  # seconds between the last two outer steps
         self._joined = False
         self._usual_seconds = 0.0  # for as many inner steps as make a round
         self._join(options, self._source(directory, options))
@@ -241,7 +242,7 @@ class DiLoCo:
         seconds = {"inner": self._inner_seconds, **result.seconds, **outside}
         if result.group is not None:
             self._inner_seconds = 0.0
-            self._committed_at = now
+            self._committed_at, self._pace = now, seconds["total"]
         self._begin_inner_steps(expected=self._unfit_rounds == 0)
         return OuterStep(self.state.step, self.state.digest, contributed, result, seconds, self._follower.account())
 
@@ -309,7 +310,7 @@ class DiLoCo:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
         ready_at = clock.now() + self._usual_seconds if self._usual_seconds else 0.0
-        self._hold(expected=expected, ready_at=ready_at, state="training")
+        self._hold(expected=expected, ready_at=ready_at, pace=self._pace, state="training")
 
     def _hold(self, **changes: Any) -> None:
         state, terms = self.state, self.terms.fingerprint(self.state.step)

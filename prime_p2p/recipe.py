@@ -5,6 +5,7 @@ Every mistake in a recipe is a `BadInput` of one line that names the file, the k
 
 import difflib
 import json
+import re
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -231,6 +232,12 @@ class Recipe(_Section):
             "round": {"start_with", "explosion_factor"},
         }
         return self.model_dump(mode="json", exclude=local)
+
+
+def check_run_name(name: str) -> None:
+    """Raises BadInput where a run cannot be called so."""
+    if re.fullmatch(RUN_NAME, name) is None:
+        raise BadInput(f"run name {_shown(name)}: {_REASONS['string_pattern_mismatch']}")
 
 
 def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
-
-import uvloop
 
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.network import clock
-from prime_p2p.network.deadline import within
 from prime_p2p.network.identity import Identity
-from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
 from prime_p2p.public import manifest_records
 from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest
+from prime_p2p.public.network import on_a_node
 from prime_p2p.public.run_address import RunAddress, fingerprint, run_id
 from prime_p2p.recipe import Recipe, first_difference
 from prime_p2p.swarm import membership
-from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.terms import Phase, differences, recipe_with
 
-DEADLINE = 60.0  # seconds for all that the DHT is asked, once the node has joined
 NOTICE = 3  # outer steps between the one that the run is at and the one from which a change holds
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -172,25 +164,6 @@ def admission(before: Admission, wish: Wish) -> Admission:
     peers = [peer for peer in dict.fromkeys([*before.peers, *wish.admit]) if peer not in wish.dismiss]
     banned = [peer for peer in dict.fromkeys([*before.banned, *wish.ban]) if peer not in wish.pardon]
     return Admission.model_validate({"rule": wish.rule or before.rule, "peers": peers, "banned": banned})
-
-
-def on_a_node(bootstrap: Sequence[str], use: Callable[[Node], Awaitable[Result]]) -> Result:
-    """What ``use`` gives, which is called with a node that has joined and is closed afterwards.
-
-    Raises Unreachable where nobody answers in time, and what the node or ``use`` raises.
-    """
-
-    async def main() -> Result:
-        with TemporaryFolder() as folder:
-            node = await Node.create(NodeConfig(folder / "identity.key", tuple(bootstrap)))
-            try:
-                return await within(DEADLINE, use(node))
-            except asyncio.TimeoutError:
-                raise Unreachable(f"the DHT did not answer within {DEADLINE:.0f} s; try again") from None
-            finally:
-                await node.close()
-
-    return uvloop.run(main())
 
 
 def expiry(text: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Protocol
@@ -23,6 +24,7 @@ from prime_p2p.swarm.groups import rank
 
 logger = logging.getLogger(__name__)
 
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}"  # the name of a run, or of a public one with its author
 RUNS = "runs"  # key of the records that say which runs there are
 LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
 LOOK_AGAIN = 0.25  # seconds between two looks while this peer has no network, to be in touch soon when it has
@@ -50,6 +52,8 @@ class Heartbeat(BaseModel):
     ready_at: Annotated[float, Field(ge=0)] = 0.0
     """When the peer expects to have done its inner steps, on the swarm's clock, in unix seconds."""
     sent_at: Annotated[float, Field(ge=0)] = 0.0
+    pace: Annotated[float, Field(ge=0, lt=2**31)] = 0.0
+    """Seconds between the last two outer steps that the peer made; 0 where there are none yet."""
     protocol: Annotated[int, Field(ge=0, lt=2**31)] = PROTOCOL
     manifest: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """Sequence of the manifest that the peer goes by, where the run is a public one."""
@@ -232,15 +236,16 @@ class Membership:
         self._on_change()
 
 
+async def runs(node: Node) -> list[str]:
+    """The names of the runs whose peers, or authors, say that there are."""
+    said = (value.get("run") for value in (await node.lookup(RUNS)).values())
+    return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})
+
+
 async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
     """The peers of one run, or of all runs known, as plain dicts for people to look at."""
-    if run is None:
-        records = (await node.lookup(RUNS)).values()
-        runs = sorted({str(value["run"]) for value in records if "run" in value})
-    else:
-        runs = [run]
     rows = []
-    for name in runs:
+    for name in await runs(node) if run is None else [run]:
         for peer, value in sorted((await node.lookup(peers_key(name))).items()):
             beat = read_heartbeat(value)
             if beat is not None and beat.state != LEFT:
@@ -253,6 +258,7 @@ async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
                         "digest": beat.digest.hex(),
                         "tokens": beat.tokens,
                         "state": beat.state,
+                        "pace": beat.pace,
                         "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
                         "addresses": beat.addresses,
                     }

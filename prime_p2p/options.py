@@ -1,0 +1,48 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RecipeOption = Annotated[
+    str,
+    typer.Option("--recipe", metavar="FILE", help="What the run is: a TOML file, or the name of a built-in recipe."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe, as in inner.learning_rate=0.001."),
+]
+BootstrapOption = Annotated[
+    list[str],
+    typer.Option("--bootstrap", metavar="MADDR", help="Address of a bootstrap node or any peer; may be repeated."),
+]
+AnnounceOption = Annotated[
+    list[str] | None,
+    typer.Option("--announce", metavar="MADDR", help="Address to tell others instead of the local one; repeatable."),
+]
+ParentOption = Annotated[bool, typer.Option("--stop-with-parent", help="Stop when standard input closes.")]
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="State, metrics and identity.", show_default="runs/NAME")
+]
+IdentityOption = Annotated[
+    Path | None, typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder")
+]
+HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="IP address to listen at.")]
+PortOption = Annotated[
+    int, typer.Option("--port", min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
+]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+BandwidthOption = Annotated[
+    float,
+    typer.Option(
+        "--bandwidth", min=0, max=1e9, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing."
+    ),
+]
+EventsOption = Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log what happens in detail on standard error.")]

@@ -1,0 +1,272 @@
+"""The commands of public runs: ``publish``, ``join``, ``runs``, ``invite`` and ``ban``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prime_p2p.options import (
+    AnnounceOption,
+    BandwidthOption,
+    BootstrapOption,
+    DeviceOption,
+    DirectoryOption,
+    EventsOption,
+    HostOption,
+    IdentityOption,
+    ParentOption,
+    PortOption,
+    SetOption,
+    ThreadsOption,
+    VerboseOption,
+)
+
+if TYPE_CHECKING:
+    from prime_p2p.public.publish import Published, Wish
+    from prime_p2p.recipe import Recipe
+
+app = typer.Typer()
+
+KeyOption = Annotated[
+    Path, typer.Option("--key", metavar="FILE", help="Private key of the run's author.", show_default=False)
+]
+NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="What the run is called.", show_default=False)]
+PeersArgument = Annotated[list[str], typer.Argument(metavar="PEER...", help="Peer ids.", show_default=False)]
+
+
+@app.command()
+def publish(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="A TOML file, or the name of a built-in recipe.")
+    ] = None,
+    *,
+    name: NameOption,
+    key: KeyOption,
+    bootstrap: BootstrapOption,
+    sets: SetOption = None,
+    admission: Annotated[
+        str | None, typer.Option(metavar="RULE", help="open, allow or token; a new run is open.", show_default=False)
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="PEER", help="Peer to put on the list of an allow run; repeatable.")
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="STEP", help="Outer step from which a change holds.", show_default="soon"),
+    ] = None,
+    pause: Annotated[bool, typer.Option("--pause", help="Pause the run.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="End a pause.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="End the run.")] = False,
+    minimum_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Oldest release of prime_p2p that may take part.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Begin a public run, or change the one of this name and key. Prints the address to join it by."""
+    from prime_p2p.public.publish import Wish
+
+    phases = [phase for phase, wanted in (("pause", pause), ("train", go_on), ("end", end)) if wanted]
+    if len(phases) > 1:
+        raise typer.BadParameter("give only one of --pause, --continue and --end")
+    if admission not in (None, "open", "allow", "token"):
+        raise typer.BadParameter(f"--admission {admission}: must be open, allow or token")
+    wish = Wish(
+        recipe=_loaded(recipe, sets),
+        at=at,
+        phase=phases[0] if phases else None,  # type: ignore[arg-type]
+        minimum_version=minimum_version,
+        rule=admission,
+        admit=_peer_ids(allow or []),
+        bootstraps=bootstrap,
+    )
+    published = _publish(name, key, bootstrap, wish, new=recipe is not None)
+    print(json.dumps(_as_json(published), indent=2) if as_json else _announcement(published))
+    return 0
+
+
+def _loaded(recipe: str | None, sets: list[str] | None) -> Recipe | None:
+    from prime_p2p.builtin_recipes import find_recipe
+    from prime_p2p.recipe import Recipe
+
+    if recipe is None:
+        if sets:
+            raise typer.BadParameter("--set changes a recipe: give the RECIPE too")
+        return None
+    return Recipe.load(find_recipe(recipe), sets or ())
+
+
+def _publish(name: str, key: Path, bootstrap: list[str], wish: Wish, *, new: bool = False) -> Published:
+    from prime_p2p.network.identity import Identity
+    from prime_p2p.public.publish import author_of, publish
+    from prime_p2p.recipe import check_run_name
+
+    check_run_name(name)
+    if new and not key.exists():
+        print(f"made a new author key, {key}: whoever has it speaks for the run, so keep it safe", file=sys.stderr)
+        author = Identity.load_or_create(key)
+    else:
+        author = author_of(key)
+    return publish(name, author, bootstrap, wish, _initial_state)
+
+
+def _initial_state(recipe: Recipe) -> bytes:
+    """The digest of the state that a run of this recipe begins with: the model is built for it."""
+    from prime_p2p.outer.state import OuterState
+    from prime_p2p.training import model as models
+    from prime_p2p.training.flat import FlatParameters
+
+    built = models.build(recipe.model, recipe.run.seed)
+    return OuterState.initial(FlatParameters(built).to_numpy()).digest
+
+
+def _announcement(published: Published) -> str:
+    from prime_p2p.public.qr import qr_code
+
+    manifest = published.signed.manifest
+    lines = [f"manifest {manifest.sequence} of run {manifest.name} is published"]
+    old = len(published.before.changes) if published.before else 0
+    lines += [
+        f"from outer step {change.at} on: {_words(change.values, change.phase)}" for change in manifest.changes[old:]
+    ]
+    command = f"prime-p2p join {published.address}"
+    if published.before is None and sys.stdout.isatty():
+        lines.append(qr_code(str(published.address)))
+    return "\n".join([*lines, "whoever wants to join it runs:", "", f"    {command}", ""])
+
+
+def _words(values: dict[str, object], phase: str) -> str:
+    doing = {"train": "the run trains", "pause": "the run is paused", "end": "the run has ended"}[phase]
+    return ", ".join([*(f"{key} = {value}" for key, value in values.items()), doing])
+
+
+def _as_json(published: Published) -> dict[str, object]:
+    manifest = published.signed.manifest
+    return {
+        "address": str(published.address),
+        "name": manifest.name,
+        "author": manifest.author,
+        "sequence": manifest.sequence,
+        "initial_state": manifest.initial_state.hex(),
+        "admission": manifest.admission.model_dump(),
+        "changes": [change.model_dump() for change in manifest.changes],
+    }
+
+
+def _peer_ids(texts: list[str]) -> list[str]:
+    from prime_p2p.network.identity import is_peer_id
+
+    for text in texts:
+        if not is_peer_id(text):
+            raise typer.BadParameter(f"{text!r} is no peer id like 12D3KooW...")
+    return texts
+
+
+@app.command()
+def join(
+    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="As its author gave it.", show_default=False)],
+    directory: DirectoryOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INVITATION",
+            envvar="PRIME_P2P_INVITATION",
+            help="Invitation to the run, where its author asks for one.",
+        ),
+    ] = None,
+    identity: IdentityOption = None,
+    host: HostOption = "0.0.0.0",
+    port: PortOption = 0,
+    announce: AnnounceOption = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = "auto",
+    bandwidth: BandwidthOption = 100.0,
+    as_json: EventsOption = False,
+    watch_parent: ParentOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Join a public run by its address: shows what it is, asks once, and trains in it."""
+    from prime_p2p.monitor.logs import log_to_stderr
+    from prime_p2p.peer_process import PeerOptions, run
+    from prime_p2p.public import joining
+    from prime_p2p.public.admission import Invitation
+    from prime_p2p.public.public_run import PublicRun
+    from prime_p2p.public.run_address import RunAddress
+    from prime_p2p.swarm.swarm import SwarmOptions
+
+    log_to_stderr(verbose)
+    parsed = RunAddress.parse(address)
+    invitation = Invitation.from_text(token) if token else None
+    directory = directory or Path("runs") / parsed.name
+    look = joining.look_at(parsed, directory)
+    public = PublicRun(look.signed, directory, invitation)
+    print("\n".join(f"{word:<10}  {text}" for word, text in joining.description(look)), file=sys.stderr)
+    joining.check_room(look, joining.Machine.here(directory, joining.gpu_memory(device)))
+    if not yes:
+        typer.confirm(f"train in this run, with files in {directory}?", default=True, abort=True, err=True)
+    return run(
+        PeerOptions(
+            recipe=public.terms.base,
+            bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.signed.manifest.bootstraps])),
+            directory=directory,
+            swarm=SwarmOptions(identity, host, port, tuple(announce or ()), bandwidth),
+            threads=threads,
+            device=device,
+            json=as_json,
+            stop_with_parent=watch_parent,
+            public=public,
+        )
+    )
+
+
+@app.command()
+def ban(
+    peers: PeersArgument,
+    name: NameOption,
+    key: KeyOption,
+    bootstrap: BootstrapOption,
+    lift: Annotated[bool, typer.Option("--lift", help="Take the ban back.")] = False,
+) -> int:
+    """Keep peers out of a run, as its author; all its peers hear of it within half a minute."""
+    from prime_p2p.public.publish import Wish
+
+    ids = _peer_ids(peers)
+    published = _publish(name, key, bootstrap, Wish(pardon=ids) if lift else Wish(ban=ids))
+    manifest = published.signed.manifest
+    print(f"manifest {manifest.sequence} of run {name} bans {len(manifest.admission.banned)} peers")
+    return 0
+
+
+@app.command()
+def invite(
+    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run.", show_default=False)],
+    key: KeyOption,
+    lasts: Annotated[str, typer.Option(metavar="TIME", help="How long it lasts: minutes, hours or days.")] = "7d",
+) -> int:
+    """Print an invitation to a run that asks for one (``--admission token``), signed by its author."""
+    from prime_p2p.errors import BadInput
+    from prime_p2p.public.admission import Invitation
+    from prime_p2p.public.publish import author_of, expiry
+    from prime_p2p.public.run_address import RunAddress, fingerprint
+
+    run, author = RunAddress.parse(address), author_of(key)
+    if fingerprint(author.peer_id) != run.author:
+        raise BadInput(f"author key {key} is not that of the author of run {run.name}, whom the address names")
+    print(Invitation.make(run.run, expiry(lasts), author).to_text())
+    return 0
+
+
+@app.command()
+def runs(
+    bootstrap: BootstrapOption, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> int:
+    """List the runs that are known at a bootstrap node, with their peers and progress."""
+    from prime_p2p.public.listing import listed, table
+
+    found = listed(bootstrap)
+    print(json.dumps(found, indent=2) if as_json else table(found))
+    return 0
