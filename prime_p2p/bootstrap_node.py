@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-import signal
 from collections.abc import Callable, Sequence
 
 import uvloop
 
 from prime_p2p.errors import PrimeError
-from prime_p2p.lifetime import stop_with_parent
+from prime_p2p.lifetime import stop_signals, stop_with_parent
+from prime_p2p.monitor import logs
 from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node, NodeConfig
 
@@ -25,7 +25,7 @@ class Stopped(PrimeError):
 
 
 def run(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bool = False) -> None:
-    """Serve until SIGINT or SIGTERM, or with ``watch_parent`` until standard input closes.
+    """Serve until a signal says stop, or with ``watch_parent`` until standard input closes.
 
     ``announce`` is given the multiaddress that others need, once, when the node can be reached at it.
 
@@ -39,11 +39,12 @@ def run(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bo
 async def _live(config: NodeConfig, announce: Callable[[str], None], watch_parent: bool) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     if watch_parent:
         stop_with_parent(lambda: loop.call_soon_threadsafe(stop.set))
     node = await _created(config, stop)
+    logs.at(peer_id=node.peer_id)
     try:
         announce(best_address(await node.addresses(), config.announce))
         while not stop.is_set():

@@ -1,7 +1,9 @@
 """The commands of prime-p2p. Each imports what it needs when it runs, so that ``--help`` stays fast."""
 
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,8 @@ import typer
 
 from prime_p2p.bench.commands import app as bench
 from prime_p2p.errors import PrimeError
+from prime_p2p.monitor import logs
+from prime_p2p.monitor.text import visible
 from prime_p2p.options import (
     AnnounceOption,
     BandwidthOption,
@@ -18,6 +22,8 @@ from prime_p2p.options import (
     EventsOption,
     HostOption,
     IdentityOption,
+    LogFormatOption,
+    LogLevelOption,
     ParentOption,
     PortOption,
     RecipeOption,
@@ -73,13 +79,29 @@ def bootstrap(
         "identity.key"
     ),
     announce: AnnounceOption = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--bootstrap", metavar="MADDR", help="Address of another bootstrap node; may be repeated."),
+    ] = None,
     watch_parent: ParentOption = False,
+    log_level: LogLevelOption = logs.LogLevel.WARNING,
+    log_format: LogFormatOption = logs.LogFormat.TEXT,
+    verbose: VerboseOption = False,
 ) -> int:
     """Serve as the address that peers find each other by. Prints one line: the multiaddress to give to them."""
     from prime_p2p import bootstrap_node
     from prime_p2p.network.node import NodeConfig
 
-    config = NodeConfig(identity=identity, host=host, port=port, announce=tuple(announce or ()), relay=True)
+    logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
+    config = NodeConfig(
+        identity=identity,
+        bootstrap=tuple(others or ()),
+        host=host,
+        port=port,
+        announce=tuple(announce or ()),
+        relay=True,
+        may_be_first=True,
+    )
     bootstrap_node.run(config, lambda address: print(address, flush=True), watch_parent=watch_parent)
     return 0
 
@@ -102,16 +124,17 @@ def peer(
     ] = False,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
+    log_level: LogLevelOption = logs.LogLevel.WARNING,
+    log_format: LogFormatOption = logs.LogFormat.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Join a run and train in it."""
     from prime_p2p.builtin_recipes import find_recipe
-    from prime_p2p.monitor.logs import log_to_stderr
     from prime_p2p.peer_process import PeerOptions, run
     from prime_p2p.recipe import Recipe
     from prime_p2p.swarm.swarm import SwarmOptions
 
-    log_to_stderr(verbose)
+    logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
 
     return run(
@@ -191,6 +214,7 @@ def status(
     from prime_p2p.monitor.text import status_table
     from prime_p2p.status import look
 
+    logs.set_up()
     heartbeats = look(bootstrap, run)
     print(json.dumps(heartbeats, indent=2) if as_json else status_table(heartbeats))
     return 0
@@ -230,6 +254,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Run the command line. Whatever a user can cause ends in one line on standard error, without a traceback."""
+    _hold_standard_descriptors()
     arguments = sys.argv[1:] or ["--help"]
     try:
         code = app(arguments, prog_name="prime-p2p", standalone_mode=False)
@@ -248,7 +273,18 @@ def main() -> None:
 
 
 def _complain(text: str) -> None:
-    print(f"prime-p2p: {' '.join(text.split())}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it
+        print(f"prime-p2p: {visible(' '.join(text.split()))}", file=sys.stderr)
+
+
+def _hold_standard_descriptors() -> None:
+    """Where one of the three was closed, put one there that takes everything: a file that is opened later must not get
+    its number, and with it whatever is printed."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 if __name__ == "__main__":

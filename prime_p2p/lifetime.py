@@ -59,14 +59,17 @@ class StopSignals:
         self.notify()
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Those that ask a process of ours to leave in good order; a closed terminal does so too, but not under nohup."""
+    hang_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return (signal.SIGINT, signal.SIGTERM, *hang_up)
+
+
 @contextmanager
 def noting_stop_signals() -> Iterator[StopSignals]:
-    """Note SIGINT, SIGTERM and SIGHUP instead of dying of them; the former handlers come back at the end."""
+    """Note the signals that say stop instead of dying of them; the former handlers come back at the end."""
     received = StopSignals()
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
-        numbers.remove(signal.SIGHUP)
-    former = {number: signal.signal(number, lambda number, frame: received.note(number)) for number in numbers}
+    former = {number: signal.signal(number, lambda number, frame: received.note(number)) for number in stop_signals()}
     try:
         yield received
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from prime_p2p.diloco import DiLoCo, OuterStep
+from prime_p2p.monitor import logs
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.reporter import Reporter
@@ -24,6 +25,11 @@ class News:
         self._metrics_lost = False
         self._caught_up = CaughtUp()  # in rounds that were missed
         self._missed_for = ""  # why the last round was missed, without figures; empty where it was not
+
+    def joined(self, diloco: DiLoCo) -> None:
+        """This peer holds a state of the run."""
+        logs.at(outer_step=diloco.state.step)
+        self.reporter.note(f"in the run at outer step {diloco.state.step}; fetched {diloco.joined_by}")
 
     def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
         """An inner step was made; ``diloco`` is told of it next."""
@@ -45,7 +51,8 @@ class News:
         self.reporter.phase(_STATES.get(phase) or State(phase), group_size)
 
     def missed(self, outcome: OuterStep) -> None:
-        """There was no outer step for this peer."""
+        """There was no outer step for this peer, which may have moved to a later one all the same."""
+        logs.at(outer_step=outcome.outer_step)
         self._bytes_sent += outcome.round.traffic.sent
         self._caught_up += outcome.caught_up
         self._group_size = 0
@@ -58,6 +65,7 @@ class News:
         """An outer step was committed."""
         group = outcome.round.group
         assert group is not None
+        logs.at(outer_step=outcome.outer_step)
         self._bytes_sent += outcome.round.traffic.sent
         self._group_size = len(group.members)
         self._missed_for = ""

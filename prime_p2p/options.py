@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from prime_p2p.monitor import logs
+
 RecipeOption = Annotated[
     str,
     typer.Option("--recipe", metavar="FILE", help="What the run is: a TOML file, or the name of a built-in recipe."),
@@ -28,12 +30,11 @@ DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="State, metrics and identity.", show_default="runs/NAME")
 ]
 IdentityOption = Annotated[
-    Path | None, typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder")
+    Path | None,
+    typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder"),
 ]
 HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="IP address to listen at.")]
-PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")
-]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]
@@ -45,4 +46,10 @@ BandwidthOption = Annotated[
     ),
 ]
 EventsOption = Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log what happens in detail on standard error.")]
+LogLevelOption = Annotated[
+    logs.LogLevel, typer.Option("--log-level", help="What is worth a line of the log, on standard error.")
+]
+LogFormatOption = Annotated[
+    logs.LogFormat, typer.Option("--log-format", help="Lines for people, or a JSON object a line.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="The same as --log-level debug.")]

@@ -86,7 +86,7 @@ class Peer:
             missed = max(0, diloco.state.step - saved_at) * self.recipe.round.inner_steps
             self.batches = saved.local.position + missed  # those of outer steps that were made since are not new
             self.news.reporter.note(f"resumed from {directory}, at outer step {saved_at} when it was saved")
-        self.news.reporter.note(f"in the run at outer step {diloco.state.step}; fetched {diloco.joined_by}")
+        self.news.joined(diloco)
         others = self.recipe.round.start_with - 1
         # A run that was stopped as a whole is to go on from the newest state that anybody kept.
         patience = min(self.recipe.round.patience, START_TOGETHER) if diloco.state.step else START_TOGETHER

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from prime_p2p.errors import BadInput
 from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_parent
+from prime_p2p.monitor import logs
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
 from prime_p2p.public.public_run import PublicRun
@@ -55,6 +56,7 @@ def run(options: PeerOptions) -> int:
     """
     if options.stop_with_parent:
         stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    logs.at(run=options.recipe.run.name)
     with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
         signals.notify = partial(_leave_before_joining, signals)
         try:
@@ -63,6 +65,7 @@ def run(options: PeerOptions) -> int:
                 MetricsLog(options.directory / FILE_NAME) as metrics,
                 _open_swarm(options) as swarm,
             ):
+                logs.at(peer_id=swarm.peer_id)
                 if options.public is not None:
                     options.public.attach(swarm)
                 reporter.ready(swarm.peer_id, swarm.addresses)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +9,11 @@ from typing import Protocol
 
 from prime_p2p.monitor.events import EventWriter, OutputLost, Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics
+from prime_p2p.monitor.outlet import Outlet
+from prime_p2p.monitor.text import printable
 
+_STANDARD_OUTPUT = 1
+_LONGEST = 2000  # characters of a line; parts of some come from other peers
 PLAIN_INTERVAL = 10.0  # seconds between two lines about inner steps
 
 
@@ -87,6 +89,7 @@ class PlainReporter:
 
     def __init__(self) -> None:
         self._last_line = 0.0
+        self._outlet = Outlet(_STANDARD_OUTPUT)
 
     def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
         self._say(f"peer {peer_id}")
@@ -124,10 +127,7 @@ class PlainReporter:
 
     def _say(self, text: str) -> None:
         self._last_line = time.monotonic()
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:  # nobody reads any more: that is no reason to stop training
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        self._outlet.write(printable(text, _LONGEST))
 
 
 @contextmanager

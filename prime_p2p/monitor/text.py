@@ -9,11 +9,15 @@ from typing import Any
 _LONGEST = 400  # characters of a text that somebody else wrote
 
 
-def printable(text: str) -> str:
-    """``text`` in one line, without the control characters that move a terminal's cursor or change its colours."""
+def printable(text: str, longest: int = _LONGEST) -> str:
+    """``text`` in one line of at most ``longest`` characters, all of which are ``visible``."""
     line = " ".join(text.split())
-    line = line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
-    return "".join(character if character.isprintable() else "�" for character in line)
+    return visible(line if len(line) <= longest else line[: longest - 1] + "…")
+
+
+def visible(text: str) -> str:
+    """``text`` without the control characters that move a terminal's cursor or change its colours."""
+    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def duration(seconds: float) -> str:

@@ -251,7 +251,7 @@ class Daemon:
 def _options(config: DaemonConfig) -> dict[str, Any]:
     """The arguments of hivemind's P2P for a configuration."""
     loopback = all(_is_loopback(address) for address in config.listen)
-    relays = () if loopback else config.relays
+    relays = () if loopback or config.public else config.relays
     return {
         "host_maddrs": list(config.listen),
         "announce_maddrs": list(config.announce) or None,

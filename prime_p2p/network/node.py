@@ -42,6 +42,7 @@ class NodeConfig:
         host, port: IP address and TCP port to listen on; port 0 is any free one.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
         relay: serve as a relay for peers behind NAT; needs a public address.
+        may_be_first: go on where no bootstrap peer answers; they are looked for again all the time.
         join_timeout: seconds for a bootstrap address to answer; all are tried at once, and one is enough.
         rpc_timeout: seconds for one call of the DHT.
     """
@@ -52,6 +53,7 @@ class NodeConfig:
     port: int = 0
     announce: tuple[str, ...] = ()
     relay: bool = False
+    may_be_first: bool = False
     join_timeout: float = 15.0
     rpc_timeout: float = 2.0
 
@@ -94,7 +96,7 @@ class Node:
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
             await supervisor.start()
-            await join(supervisor.board, others, config.join_timeout)
+            await join(supervisor.board, others, config.join_timeout, may_be_first=config.may_be_first)
             supervisor.watch()
             return cls(supervisor, identity, opened.pop_all())
 

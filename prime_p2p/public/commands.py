@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prime_p2p.monitor import logs
 from prime_p2p.options import (
     AnnounceOption,
     BandwidthOption,
@@ -18,6 +19,8 @@ from prime_p2p.options import (
     EventsOption,
     HostOption,
     IdentityOption,
+    LogFormatOption,
+    LogLevelOption,
     ParentOption,
     PortOption,
     SetOption,
@@ -187,10 +190,11 @@ def join(
     bandwidth: BandwidthOption = 100.0,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
+    log_level: LogLevelOption = logs.LogLevel.WARNING,
+    log_format: LogFormatOption = logs.LogFormat.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Join a public run by its address: shows what it is, asks once, and trains in it."""
-    from prime_p2p.monitor.logs import log_to_stderr
     from prime_p2p.peer_process import PeerOptions, run
     from prime_p2p.public import joining
     from prime_p2p.public.admission import Invitation
@@ -198,7 +202,7 @@ def join(
     from prime_p2p.public.run_address import RunAddress
     from prime_p2p.swarm.swarm import SwarmOptions
 
-    log_to_stderr(verbose)
+    logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     parsed = RunAddress.parse(address)
     invitation = Invitation.from_text(token) if token else None
     directory = directory or Path("runs") / parsed.name

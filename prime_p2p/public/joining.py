@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Look:
-    """What is known of a run: its manifest, and its peers as ``membership.status`` describes them, if they were asked."""
+    """What is known of a run: its manifest, and its peers as ``membership.status`` describes them."""
 
     signed: SignedManifest
     peers: Sequence[dict[str, Any]] = ()
@@ -129,6 +129,9 @@ def check_room(look: Look, machine: Machine) -> None:
         )
 
 
+_ADMITTED = {"open": "open to anybody", "allow": "peers that its author has listed", "token": "by invitation"}
+
+
 def description(look: Look) -> list[tuple[str, str]]:
     """What joining means: pairs of a word and what there is to say."""
     manifest, recipe, needs = look.signed.manifest, look.recipe, look.estimate
@@ -136,17 +139,17 @@ def description(look: Look) -> list[tuple[str, str]]:
     phase = {"pause": ", paused by its author", "end": ", ended"}.get(manifest.terms.phase_at(look.step), "")
     progress = f"outer step {look.step} of {recipe.run.outer_steps or 'no end'}{phase}"
     rounds = f"{size(needs.round_bytes)} each way every {recipe.round.inner_steps} inner steps"
+    on_device = needs.model_bytes + needs.activation_bytes(recipe.inner.batch_size)
     lines = [
         ("run", f"{manifest.name}, manifest {manifest.sequence} signed by {manifest.author}"),
         ("peers", f"{len(look.peers)} there, {progress}" if look.peers else "nobody there just now"),
         ("model", f"{needs.parameters / 1e6:,.4g} M parameters, {shape.layers} layers, context {shape.context}"),
         ("data", f"{recipe.data.source} (licence: {recipe.data.licence or 'not stated'})"),
-        ("admission", {"open": "open to anybody", "allow": "listed peers", "token": "by invitation"}[manifest.admission.rule]),
-        ("memory", f"{size(needs.model_bytes + needs.activation_bytes(recipe.inner.batch_size))} where the model is, "
-                   f"{size(needs.host_bytes)} beside it"),
+        ("admission", _ADMITTED[manifest.admission.rule]),
+        ("memory", f"{size(on_device)} where the model is, {size(needs.host_bytes)} beside it"),
         ("disk", f"{size(needs.disk_bytes)} at most"),
         ("traffic", rounds),
-    ]  # fmt: skip
+    ]
     if look.pace:
         step = max(look.pace - needs.round_seconds(1000.0), 0.9 * look.pace) / recipe.round.inner_steps
         bandwidth = needs.minimum_bandwidth(step)
@@ -161,3 +164,15 @@ def description(look: Look) -> list[tuple[str, str]]:
             )
         )
     return [(word, printable(text)) for word, text in lines]
+
+
+def gpu_memory(device: str) -> int:
+    """Bytes of memory of the GPU that a peer with this ``--device`` would train on; 0 where that is the CPU."""
+    if device == "cpu":
+        return 0
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0  # where a GPU was asked for, starting the peer says what is wrong
+    index = int(device.partition(":")[2] or 0)
+    return int(torch.cuda.get_device_properties(index).total_memory)

@@ -11,6 +11,8 @@ import prime_p2p
 from prime_p2p import bootstrap_node, peer_process, status
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.local_swarm import swarm as local_swarm
+from prime_p2p.monitor import logs
+from prime_p2p.monitor.logs import LogFormat, LogLevel
 from prime_p2p.network.node import NodeConfig
 from prime_p2p.swarm.swarm import SwarmOptions
 
@@ -134,11 +136,11 @@ def test_an_error_ends_with_its_own_code(
     run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unreachable(bootstrap: object, run: object) -> list[dict[str, Any]]:
-        raise Unreachable("nobody answers\nat all")
+        raise Unreachable("nobody answers\n\x1b at all")
 
     monkeypatch.setattr(status, "look", unreachable)
     assert run("status", "--bootstrap", "/ip4/192.0.2.1/tcp/1/p2p/x") == 3
-    assert capsys.readouterr().err == "prime-p2p: nobody answers at all\n"
+    assert capsys.readouterr().err == "prime-p2p: nobody answers � at all\n"
 
 
 def test_ctrl_c_ends_without_a_traceback(
@@ -181,6 +183,31 @@ def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_proces
     assert (options.json, options.stop_with_parent) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "level", "log_format"),
+    [
+        ([], LogLevel.WARNING, LogFormat.TEXT),
+        (["--verbose"], LogLevel.DEBUG, LogFormat.TEXT),
+        (["--log-level", "info", "--log-format", "json"], LogLevel.INFO, LogFormat.JSON),
+    ],
+)
+@pytest.mark.parametrize("command", ["peer --recipe tiny --bootstrap a", "bootstrap"])
+def test_what_is_logged_and_how_can_be_chosen(
+    run: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    arguments: list[str],
+    level: LogLevel,
+    log_format: LogFormat,
+) -> None:
+    seen: list[tuple[LogLevel, LogFormat]] = []
+    monkeypatch.setattr(logs, "set_up", lambda *given: seen.append(given))
+    monkeypatch.setattr(peer_process, "run", lambda options: 0)
+    monkeypatch.setattr(bootstrap_node, "run", lambda config, announce, watch_parent: None)
+    assert run(*command.split(), *arguments) == 0
+    assert seen == [(level, log_format)]
+
+
 def test_a_peer_lives_in_a_folder_named_after_the_run(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     run("peer", "--recipe", "tiny", "--bootstrap", "a", "--set", "run.name=mine")
     (options,) = peer_options
@@ -197,11 +224,14 @@ def test_a_bootstrap_node_prints_its_address_and_nothing_else(
         announce("/ip4/192.0.2.1/tcp/31337/p2p/x")
 
     monkeypatch.setattr(bootstrap_node, "run", serve)
-    assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337") == 0
+    others = ["/ip4/192.0.2.2/tcp/31337/p2p/y", "/ip4/192.0.2.3/tcp/31337/p2p/z"]
+    given = [part for other in others for part in ("--bootstrap", other)]
+    assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337", *given) == 0
     assert capsys.readouterr().out == "/ip4/192.0.2.1/tcp/31337/p2p/x\n"
     (config,) = configs
     assert (config.host, config.port, config.relay) == ("0.0.0.0", 31337, True)
     assert config.announce == ("/dns4/example.org/tcp/31337",)
+    assert (config.bootstrap, config.may_be_first) == (tuple(others), True)
 
 
 def test_a_taken_folder_is_refused_in_one_line(
@@ -250,6 +280,19 @@ def test_help_is_given_without_loading_anything_heavy(arguments: list[str]) -> N
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=root)
     assert (result.returncode, result.stderr) == (0, "[]\n")
     assert "Usage: prime-p2p" in result.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_gets_the_number_of_a_standard_stream_that_was_closed(closed: str) -> None:
+    code = (
+        "import os, sys\n"
+        "from prime_p2p import cli\n"
+        "cli.app = lambda *given, **options: int(os.open('/dev/null', os.O_RDONLY) < 3)\n"
+        "cli.main()\n"
+    )
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", code]
+    root = Path(prime_p2p.__file__).parents[1]
+    assert subprocess.run(command, timeout=60, cwd=root).returncode == 0
 
 
 def test_what_runs_beside_a_peer_does_not_load_torch() -> None:

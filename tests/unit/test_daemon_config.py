@@ -1,4 +1,4 @@
-"""From which port a daemon dials."""
+"""From which port a daemon dials, and when it looks for relays."""
 
 from __future__ import annotations
 
@@ -33,3 +33,10 @@ def test_who_may_be_behind_nat_is_who_has_chosen_no_address(
 def test_a_machine_with_an_address_of_the_internet_is_not_behind_nat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_has_global_address", lambda: True)
     assert DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",)).known_address
+
+
+@pytest.mark.parametrize(("public", "relayed"), [(False, True), (True, False)])
+def test_a_relay_looks_for_no_relay(public: bool, relayed: bool) -> None:
+    others = ("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWK9uk86iTg1VjQEvTiKpewt1oyzF5jkQkAaXEM6tqKyaC",)
+    config = DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",), (), others, public)
+    assert daemon._options(config)["use_auto_relay"] is relayed

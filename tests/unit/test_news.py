@@ -25,7 +25,7 @@ def committed() -> OuterStep:
 
 
 def test_rounds_missed_for_one_reason_are_one_line_until_that_changes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with MetricsLog(tmp_path / "metrics.jsonl") as metrics:
         news = News(PlainReporter(), metrics)
@@ -35,7 +35,7 @@ def test_rounds_missed_for_one_reason_are_one_line_until_that_changes(
             news.missed(missed("a round began without this peer"))
         news.outer_step(committed(), 1.0, None)
         news.missed(missed("a round began without this peer"))
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("no outer step")]
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("no outer step")]
     assert lines == [
         "no outer step: others are at outer step 0 already; training on",
         "no outer step: a round began without this peer; training on",

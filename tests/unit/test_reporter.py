@@ -49,12 +49,12 @@ def test_the_training_thread_learns_that_nobody_listens_any_more() -> None:
     reporter.progress(PROGRESS)  # told once
 
 
-def test_a_person_reads_a_line_an_outer_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_reads_a_line_an_outer_step(capfd: pytest.CaptureFixture[str]) -> None:
     with open_reporter(json=False) as reporter:
         assert isinstance(reporter, PlainReporter)
         reporter.outer_step(METRICS)
         reporter.done(4, bytes.fromhex("ab" * 32))
-    lines = capsys.readouterr().out.splitlines()
+    lines = capfd.readouterr().out.splitlines()
     assert lines == [
         "outer step 4 done: loss 2.2500, validation loss 2.1250, group of 2, 10.0 s, 90% of it computing, "
         "2.0 MB sent, digest abababababab",
@@ -63,7 +63,7 @@ def test_a_person_reads_a_line_an_outer_step(capsys: pytest.CaptureFixture[str])
 
 
 def test_progress_is_no_more_than_a_line_in_ten_seconds_for_a_person(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr("prime_p2p.monitor.reporter.time.monotonic", lambda: now)
@@ -71,4 +71,4 @@ def test_progress_is_no_more_than_a_line_in_ten_seconds_for_a_person(
     for _ in range(25):
         reporter.progress(PROGRESS)
         now += 1.0
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capfd.readouterr().out.splitlines()) == 3
