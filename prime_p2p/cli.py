@@ -193,14 +193,16 @@ def generate(
 def verify(directory: DirArgument) -> int:
     """Check a peer's checkpoints, and make the outer steps of its journal again to confirm their digests."""
     from prime_p2p.audit import Audit
+    from prime_p2p.public.public_run import load
 
+    kept = load(directory)
     wrong: list[str] = []
 
     def complain(line: str) -> None:
         wrong.append(line)
         _complain(line)
 
-    Audit(directory, print, complain).run()
+    Audit(directory, print, complain, kept.manifest.terms if kept else None).run()
     return 1 if wrong else 0
 
 

@@ -160,18 +160,19 @@ class SignedManifest:
 
     def to_bytes(self) -> bytes:
         """As ``from_bytes`` reads it."""
-        packed: bytes = msgpack.packb({"seal": self.seal.to_fields(), "body": self.body})
+        packed: bytes = msgpack.packb({"run": self.manifest.run, "seal": self.seal.to_fields(), "body": self.body})
         return packed
 
     @classmethod
-    def from_bytes(cls, data: bytes, run: str) -> SignedManifest:
-        """Raises BadManifest."""
+    def from_bytes(cls, data: bytes, run: str | None) -> SignedManifest:
+        """Read one of ``run``, or of whatever run it says. Raises BadManifest."""
         try:
             fields = msgpack.unpackb(data, strict_map_key=True)
         except (ValueError, TypeError, msgpack.UnpackException):
             raise BadManifest("it is no msgpack") from None
         match fields:
-            case {"seal": dict(seal_fields), "body": bytes(body)}:
+            case {"seal": dict(seal_fields), "body": bytes(body), "run": str(of_run)} if run in (None, of_run):
+                run = of_run
                 seal = Seal.from_fields(seal_fields, run)
                 if seal is not None:
                     return cls.opened(body, seal, run)

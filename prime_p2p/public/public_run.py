@@ -23,7 +23,7 @@ from prime_p2p.terms import Course
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "manifest.msgpack"  # in a peer's folder
-LOOK_EVERY = 30.0  # seconds between two looks for a newer manifest where nobody speaks of one
+LOOK_EVERY = 10.0  # seconds between two looks for a newer manifest where nobody speaks of one
 LOOK_GAP = 3.0  # seconds between two looks where somebody does
 KEEP_EVERY = 300.0  # seconds between two looks at who keeps the manifest
 COPIES = 8  # other peers that keep it, where we need not
@@ -187,8 +187,8 @@ class PublicRun:
             logger.warning("the manifest could not be written to %s: %s", self._path, error.strerror)
 
 
-def load(directory: Path, run: str) -> SignedManifest | None:
-    """The manifest of ``run`` that a peer has kept in its folder, or None where there is none."""
+def load(directory: Path, run: str | None = None) -> SignedManifest | None:
+    """The manifest of ``run``, or of any, that a peer has kept in its folder; None where there is none."""
     try:
         return SignedManifest.from_bytes((directory / FILE_NAME).read_bytes(), run)
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from prime_p2p.recipe import Recipe, first_difference
 from prime_p2p.swarm import membership
 from prime_p2p.terms import Phase, differences, recipe_with
 
-NOTICE = 3  # outer steps between the one that the run is at and the one from which a change holds
+NOTICE = 3  # outer steps at least between the one that the run is at and the one from which a change holds
+NOTICE_SECONDS = 30.0  # that those take at least: as long as it may be until every peer has heard of the change
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """Where the peers of a run are: the outer step, and the seconds from one to the next (0: not known)."""
+
+    step: int = 0
+    pace: float = 0.0
+
+
+@dataclass(frozen=True)
 class Published:
     """What came of it; ``before`` is None where the run is a new one."""
 
@@ -64,9 +74,9 @@ def publish(
     """
 
     run = run_id(name, fingerprint(author.peer_id))
-    before, at_step = on_a_node(bootstrap, partial(_found, run))
+    before, progress = on_a_node(bootstrap, partial(_found, run))
     if before is not None:
-        manifest = following(before, wish, at_step)
+        manifest = following(before, wish, progress)
     elif wish.recipe is None:
         raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
     else:
@@ -77,11 +87,13 @@ def publish(
     return Published(RunAddress(bootstrap[0], name, fingerprint(author.peer_id)), signed, before)
 
 
-async def _found(run: str, node: Node) -> tuple[Manifest | None, int]:
-    """The newest manifest of the run, and the outer step that its peers are at."""
+async def _found(run: str, node: Node) -> tuple[Manifest | None, Progress]:
+    """The newest manifest of the run, and where its peers are."""
     newest = await manifest_records.newest(node, run)
     peers = await membership.status(node, run)
-    return (newest.manifest if newest else None), max((row["outer_step"] for row in peers), default=0)
+    step = max((row["outer_step"] for row in peers), default=0)
+    pace = min((row["pace"] for row in peers if row["pace"] > 0), default=0.0)
+    return (newest.manifest if newest else None), Progress(step, pace)
 
 
 async def _put(signed: SignedManifest, node: Node) -> None:
@@ -110,13 +122,13 @@ def first(name: str, author: Identity, wish: Wish, initial_state: bytes) -> Mani
     )
 
 
-def following(before: Manifest, wish: Wish, at_step: int) -> Manifest:
-    """The manifest after ``before``, for a run whose peers are at outer step ``at_step``.
+def following(before: Manifest, wish: Wish, progress: Progress) -> Manifest:
+    """The manifest after ``before``, for a run whose peers have come so far.
 
-    Raises BadInput where the recipe changes in what cannot change, or the run is past the step of the change.
+    Raises BadInput where the recipe changes in what cannot change, or not all peers would hear of a change in time.
     """
     terms, pending = before.terms, max((entry.at for entry in before.changes), default=0)
-    at = max(_from_when(wish, at_step, paused=terms.phase_at(at_step) == "pause"), pending)
+    at = max(_from_when(wish, progress, paused=terms.phase_at(progress.step) == "pause"), pending)
     standing = terms.recipe_at(at)
     values = {} if wish.recipe is None else _changed(before, standing, wish.recipe)
     phase = wish.phase or terms.phase_at(at)
@@ -135,16 +147,19 @@ def following(before: Manifest, wish: Wish, at_step: int) -> Manifest:
     )
 
 
-def _from_when(wish: Wish, at_step: int, paused: bool) -> int:
-    """The outer step from which a change holds: one that nobody is past, with time for everybody to hear of it."""
-    first_free = at_step if paused else at_step + 1
-    if wish.at is None:
-        return first_free if paused else at_step + NOTICE
-    if wish.at < first_free:
+def _from_when(wish: Wish, progress: Progress, paused: bool) -> int:
+    """The outer step from which a change holds: one that nobody reaches before everybody has heard of it."""
+    if paused:
+        first = progress.step  # where all of them wait
+    else:
+        steps = math.ceil(NOTICE_SECONDS / progress.pace) if progress.pace else 0
+        first = progress.step + max(NOTICE, steps)
+    if wish.at is not None and wish.at < first:
         raise BadInput(
-            f"--at {wish.at}: the run is at outer step {at_step} already; leave --at out, or give a later one"
+            f"--at {wish.at}: the run is at outer step {progress.step}, and not every peer would hear of it in time; "
+            f"leave --at out, or give {first} or more"
         )
-    return wish.at
+    return first if wish.at is None else wish.at
 
 
 def _changed(before: Manifest, standing: Recipe, wanted: Recipe) -> dict[str, object]:

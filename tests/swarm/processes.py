@@ -114,15 +114,17 @@ class Process:
         self.wait()
 
 
-class Peer(Process):
-    """A peer that prints events."""
+def overrides(**settings: Any) -> list[str]:
+    """The options that make a recipe ``SMALL``, with these settings."""
+    return [f"--set={key}={value}" for key, value in (SMALL | settings).items()]
 
-    def __init__(
-        self, bootstrap: str, directory: Path, recipe: Path = RECIPE, init: bool = False, **settings: Any
-    ) -> None:
-        sets = [f"--set={key}={value}" for key, value in (SMALL | settings).items()]
-        arguments = ["--recipe", str(recipe), "--dir", str(directory), "--threads", "1", "--host", "127.0.0.1"]
-        super().__init__("peer", "--bootstrap", bootstrap, *arguments, "--json", *sets, *(["--init"] if init else []))
+
+class Trainer(Process):
+    """A command that trains and prints events."""
+
+    def __init__(self, command: str, directory: Path, *arguments: str) -> None:
+        here = ["--dir", str(directory), "--threads", "1", "--host", "127.0.0.1", "--json"]
+        super().__init__(command, *here, *arguments)
         self.directory = directory
         self.steps: list[dict[str, Any]] = []
 
@@ -148,6 +150,16 @@ class Peer(Process):
         return {step["outer_step"]: step["digest"] for step in self.steps}
 
 
+class Peer(Trainer):
+    """One that was told the recipe."""
+
+    def __init__(
+        self, bootstrap: str, directory: Path, recipe: Path = RECIPE, init: bool = False, **settings: Any
+    ) -> None:
+        where = ["--bootstrap", bootstrap, "--recipe", str(recipe), *(["--init"] if init else [])]
+        super().__init__("peer", directory, *where, *overrides(**settings))
+
+
 @contextmanager
 def network(folder: Path) -> Iterator[tuple[Process, str, Callable[..., Peer]]]:
     """A bootstrap node, its address, and what starts peers that know it; all are ended at the end."""
@@ -169,7 +181,7 @@ def network(folder: Path) -> Iterator[tuple[Process, str, Callable[..., Peer]]]:
             process.end()
 
 
-def agree(*peers: Peer) -> int:
+def agree(*peers: Trainer) -> int:
     """Check that no outer step has two digests; returns how often two peers could be compared."""
     compared = 0
     seen: dict[int, str] = {}
