@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,8 @@ from prime_p2p.lifetime import stop_signals, stop_with_parent
 from prime_p2p.monitor import logs
 from prime_p2p.network.deadline import within
 from prime_p2p.network.node import Node, NodeConfig
+
+logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL = 1.0  # seconds between two looks at whether the node still goes on
 
@@ -46,7 +49,9 @@ async def _live(config: NodeConfig, announce: Callable[[str], None], watch_paren
     node = await _created(config, stop)
     logs.at(peer_id=node.peer_id)
     try:
-        announce(best_address(await node.addresses(), config.announce))
+        addresses = await node.addresses()
+        logger.info("reachable at %s", " ".join(addresses))
+        announce(best_address(addresses, config.announce))
         while not stop.is_set():
             if not node.alive:
                 raise PrimeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from prime_p2p.diloco import DiLoCo, OuterStep
@@ -10,6 +11,8 @@ from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.reporter import Reporter
 from prime_p2p.state.follow import CaughtUp
+
+logger = logging.getLogger(__name__)
 
 _STATES = {"voting": State.REDUCING, "uncertain": State.REDUCING}  # phases of a round that are one to a watcher
 
@@ -29,6 +32,7 @@ class News:
     def joined(self, diloco: DiLoCo) -> None:
         """This peer holds a state of the run."""
         logs.at(outer_step=diloco.state.step)
+        logger.info("in the run; fetched %s", diloco.joined_by)
         self.reporter.note(f"in the run at outer step {diloco.state.step}; fetched {diloco.joined_by}")
 
     def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
@@ -48,11 +52,13 @@ class News:
 
     def phase(self, phase: str, group_size: int) -> None:
         """The round has entered a phase."""
+        logger.debug("%s, group of %d", phase, group_size)
         self.reporter.phase(_STATES.get(phase) or State(phase), group_size)
 
     def missed(self, outcome: OuterStep) -> None:
         """There was no outer step for this peer, which may have moved to a later one all the same."""
         logs.at(outer_step=outcome.outer_step)
+        logger.info("no outer step: %s", outcome.round.reason)
         self._bytes_sent += outcome.round.traffic.sent
         self._caught_up += outcome.caught_up
         self._group_size = 0
@@ -66,6 +72,7 @@ class News:
         group = outcome.round.group
         assert group is not None
         logs.at(outer_step=outcome.outer_step)
+        logger.info("outer step made by a group of %d, digest %s", len(group.members), outcome.digest.hex())
         self._bytes_sent += outcome.round.traffic.sent
         self._group_size = len(group.members)
         self._missed_for = ""

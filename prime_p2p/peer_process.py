@@ -6,6 +6,7 @@ Nothing heavy is imported before the network is joined: a taken port or a wrong 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from prime_p2p.terms import Course, Terms
 
 if TYPE_CHECKING:
     from prime_p2p.peer import Peer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def run(options: PeerOptions) -> int:
                 _open_swarm(options) as swarm,
             ):
                 logs.at(peer_id=swarm.peer_id)
+                logger.info("joined; reachable at %s", " ".join(swarm.addresses))
                 if options.public is not None:
                     options.public.attach(swarm)
                 reporter.ready(swarm.peer_id, swarm.addresses)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import socket
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
+_ORPHANED = 2.0  # seconds that a daemon may outlive its process, and hold the port; usually some milliseconds
+_LOOK_AGAIN = 0.1  # seconds between two looks at a port that is taken
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 Gate = Callable[[str], Awaitable[bool]]
@@ -87,7 +90,7 @@ class Node:
             _check_announced(address)
         _listen_address(config.host, config.port)
         async with contextlib.AsyncExitStack() as opened:
-            port = opened.enter_context(_held_port(config.host, config.port)).getsockname()[1]
+            port = opened.enter_context(await _port_to_hold(config.host, config.port)).getsockname()[1]
             identity = Identity.load_or_create(config.identity)
             opened.enter_context(identity.lock())
             others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
@@ -262,6 +265,23 @@ def _listen_address(host: str, port: int) -> str:
     return f"/ip{version}/{host}/tcp/{port}"
 
 
+async def _port_to_hold(host: str, port: int) -> socket.socket:
+    """A socket that holds the port, see `_held_port`; a moment later, if the daemon of a process just killed has it.
+
+    Raises:
+        BadInput: the port is taken and stays so, or cannot be had at all.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _ORPHANED
+    while True:
+        try:
+            return _held_port(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or loop.time() > deadline:
+                raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
 def _held_port(host: str, port: int) -> socket.socket:
     """A socket that is bound to the port, or to a free one for 0, and never listens: its daemons do, one after another.
 
@@ -269,18 +289,15 @@ def _held_port(host: str, port: int) -> socket.socket:
     second one allows our daemons in, and keeps the port from being given to anybody who asks for a free one.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+    held = socket.socket(family, socket.SOCK_STREAM)
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-        held = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            held.bind((host, port))
-        except OSError:
-            held.close()
-            raise
-    except OSError as error:
-        raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError:
+        held.close()
+        raise
     return held

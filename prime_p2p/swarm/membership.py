@@ -21,6 +21,7 @@ from prime_p2p.network.node import Node
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm.gathering import Seen
 from prime_p2p.swarm.groups import rank
+from prime_p2p.swarm.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ class Heartbeat(BaseModel):
     """Sequence of the manifest that the peer goes by, where the run is a public one."""
     credential: Annotated[bytes, Field(max_length=256)] = b""
     """What lets the peer into a run that asks for an invitation."""
+    session: Annotated[bytes, Field(max_length=16)] = b""
+    """Tells two processes with one identity apart, see ``swarm.session``."""
+    began: Annotated[float, Field(ge=0)] = 0.0
+    """When the session began, on the swarm's clock."""
     name: Annotated[str, Field(max_length=64)] = ""
     addresses: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=8)] = []
 
@@ -105,6 +110,9 @@ class Membership:
     """Our own heartbeat, and the view of the others. ``on_change`` is called in the loop when that may have changed."""
 
     def __init__(self, node: Node, run: str, on_change: Callable[[], None]) -> None:
+        self.session = Session(clock.now())
+        self.on_outranked: Callable[[], None] = lambda: None
+        """Called in the loop when an older session of our identity turns out to be alive."""
         self._node = node
         self._run = run
         self._on_change = on_change
@@ -122,14 +130,14 @@ class Membership:
 
     async def start(self, mine: Heartbeat) -> None:
         """Publish ``mine`` and take a first look; from then on both go on by themselves until ``close``."""
-        self._mine = mine
+        self._mine = mine.model_copy(update={"session": self.session.id, "began": self.session.began})
         await asyncio.gather(self._publish(), self._look())
         self._tasks = [asyncio.create_task(self._keep_beating()), asyncio.create_task(self._keep_looking())]
 
     async def close(self) -> None:
         """Stop, and take our heartbeat back, so that nobody who comes later looks for us."""
         await tasks.end(self._tasks)
-        if self._tasks and await self._node.check():
+        if self._tasks and not self.session.outranked and await self._node.check():
             self._mine = Heartbeat(state=LEFT)
             await self._publish()
 
@@ -224,7 +232,9 @@ class Membership:
         if not self._node.online:
             return  # we see nobody, which says nothing of them
         beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
-        beats = {peer: beat for peer, beat in beats.items() if peer != self._node.peer_id and beat.state != LEFT}
+        beats = {peer: beat for peer, beat in beats.items() if beat.state != LEFT}
+        if (own := beats.pop(self._node.peer_id, None)) is not None:
+            self._see_own(own)
         self.foreign = frozenset(beat.protocol for beat in beats.values()) - {PROTOCOL}
         beats = {peer: beat for peer, beat in beats.items() if beat.protocol == PROTOCOL and self.admits(peer, beat)}
         for peer, beat in beats.items():
@@ -232,8 +242,17 @@ class Membership:
             if known is not None and known.sent_at >= beat.sent_at:
                 beats[peer] = known  # what we learnt from the peer itself is newer
         oldest = clock.now() - BEAT_LIVES
-        self._others = {peer: beat for peer, beat in beats.items() if beat.sent_at > oldest}
+        fresh = {peer: beat for peer, beat in beats.items() if beat.sent_at > oldest}
+        for peer in fresh.keys() ^ self._others.keys():
+            logger.info("peer %s is %s", peer, "here" if peer in fresh else "not here any more")
+        self._others = fresh
         self._on_change()
+
+    def _see_own(self, beat: Heartbeat) -> None:
+        before = self.session.outranked
+        self.session.see(beat)
+        if self.session.outranked and not before:
+            self.on_outranked()
 
 
 async def runs(node: Node) -> list[str]:

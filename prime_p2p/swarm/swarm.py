@@ -112,6 +112,7 @@ class Swarm:
             runner = RoundRunner(node, self.run, self.options.policy, self.hurry.set, self._phase)
             membership = Membership(node, self.run, self._peers_changed)
             runner.on_leave = membership.forget
+            membership.on_outranked = self._outranked
             await runner.start()
         except BaseException:
             await node.close()
@@ -153,7 +154,7 @@ class Swarm:
     def transfer(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Like ``call``, for what may take long: it has no deadline but its own, and ends when this peer is to leave.
 
-        Raises Leaving in that case.
+        Raises Leaving in that case, and BadInput where another process turns out to be this peer.
         """
         if self.leaving:
             raise Leaving("this peer is leaving")
@@ -161,6 +162,7 @@ class Swarm:
         try:
             return self._transfer.result(TRANSFER_DEADLINE)
         except CancelledError:
+            self._check_identity()
             raise Leaving("this peer is leaving") from None
         finally:
             self._transfer.cancel()
@@ -268,7 +270,11 @@ class Swarm:
     # ---- rounds
 
     def hold(self, step: int, digest: bytes, tokens: int, *, terms: bytes = b"", **changes: Any) -> None:
-        """Tell everyone, and our own round, which state we hold now, and by which terms we go on from it."""
+        """Tell everyone, and our own round, which state we hold now, and by which terms we go on from it.
+
+        Raises BadInput where another process turns out to be this peer, and was there first.
+        """
+        self._check_identity()
         self.hurry.clear()
         self.call(self._hold(ev.StateChanged(step, digest, tokens, terms), changes))
 
@@ -277,7 +283,11 @@ class Swarm:
         self._runner.state_changed(held)
 
     def make_round(self, mine: BlockVector, update: BlockVector, weight: int, terms: bytes = b"") -> RoundResult:
-        """Try to make one outer step with whoever is there, see ``RoundRunner.make_round``."""
+        """Try to make one outer step with whoever is there, see ``RoundRunner.make_round``.
+
+        Raises BadInput where another process turns out to be this peer, and PrimeError where there is no network left.
+        """
+        self._check_identity()
         round_ = self._runner.make_round(mine, update, ev.Ready(weight, self.options.bandwidth, terms))
         result = self.call(round_, ROUND_DEADLINE)
         if result.group is None and not self.node.alive:
@@ -311,6 +321,18 @@ class Swarm:
         if self._transfer is not None:
             self._transfer.cancel()
         self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))
+
+    def _outranked(self) -> None:
+        self.hurry.set()  # the caller learns of it where it calls next
+        if self._transfer is not None:
+            self._transfer.cancel()
+
+    def _check_identity(self) -> None:
+        if self._membership.session.outranked:
+            raise BadInput(
+                f"another process is peer {self.peer_id} already, on another machine or in another folder; give this "
+                "one a folder, or an --identity, of its own"
+            )
 
     def _phase(self, phase: str, group_size: int) -> None:
         self.on_phase(phase, group_size)

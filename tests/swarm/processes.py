@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,17 @@ def overrides(**settings: Any) -> list[str]:
     return [f"--set={key}={value}" for key, value in (SMALL | settings).items()]
 
 
+def peer_arguments(bootstrap: str, directory: Path, recipe: Path = RECIPE, **settings: Any) -> list[str]:
+    """What the command line of a small peer is given; ``settings`` are those of the recipe."""
+    place = ["--bootstrap", bootstrap, "--dir", str(directory), "--host", "127.0.0.1"]
+    return ["peer", "--recipe", str(recipe), *place, "--threads", "1", *overrides(**settings)]
+
+
 class Trainer(Process):
     """A command that trains and prints events."""
 
-    def __init__(self, command: str, directory: Path, *arguments: str) -> None:
-        here = ["--dir", str(directory), "--threads", "1", "--host", "127.0.0.1", "--json"]
-        super().__init__(command, *here, *arguments)
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        super().__init__(*arguments, "--json")
         self.directory = directory
         self.steps: list[dict[str, Any]] = []
 
@@ -154,10 +159,14 @@ class Peer(Trainer):
     """One that was told the recipe."""
 
     def __init__(
-        self, bootstrap: str, directory: Path, recipe: Path = RECIPE, init: bool = False, **settings: Any
+        self,
+        bootstrap: str,
+        directory: Path,
+        recipe: Path = RECIPE,
+        options: Sequence[str] = (),
+        **settings: Any,
     ) -> None:
-        where = ["--bootstrap", bootstrap, "--recipe", str(recipe), *(["--init"] if init else [])]
-        super().__init__("peer", directory, *where, *overrides(**settings))
+        super().__init__(directory, *peer_arguments(bootstrap, directory, recipe, **settings), *options)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def test_a_peer_that_may_not_start_the_run_waits_for_one_that_holds_it(tmp_path:
     with network(tmp_path) as (_, _, start):
         waits = start("waits", **{"run.start": "nobody"})
         waits.event("ready")
-        starts = start("starts", init=True, **{"run.start": "nobody"})
+        starts = start("starts", options=["--init"], **{"run.start": "nobody"})
         starts.outer_step(lambda step: step["outer_step"] >= 1)
         waits.outer_step(group_of(2))
         assert metrics(waits)[0]["outer_step"] >= 1

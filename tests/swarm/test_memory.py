@@ -1,10 +1,13 @@
-"""Rounds leave nothing behind, whether they commit or fail: no memory, no task, no stream, no descriptor."""
+"""Rounds leave nothing behind, whether they commit or fail: no memory, no task, no stream, no descriptor.
+
+Processes have the 1024 descriptors that most systems give them."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +86,25 @@ async def rounds(peers: list[RoundPeer], state: State, count: int) -> tuple[Stat
     return state, failed, missed
 
 
+def limit_descriptors(most: int) -> None:
+    """Of this process, and of its daemons, which would take more where they may."""
+    for process in (psutil.Process(), *nodes.daemons()):
+        hard = most if process.name() == "p2pd" else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, hard))
+
+
+@pytest.fixture(autouse=True)
+def limits() -> Iterator[None]:
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, former)
+
+
 def leave_nothing(peer_count: int, warm_up: int, count: int, check: Callable[[int, int], None]) -> None:
     async def test(swarm: nodes.Swarm) -> None:
         peers = await round_peers(swarm, peer_count)
         try:
+            limit_descriptors(1024)
             state, _, _ = await rounds(peers, FIRST, warm_up)
             before = Left.now()
             _, failed, missed = await rounds(peers, state, count)

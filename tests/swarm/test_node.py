@@ -16,6 +16,7 @@ from node_process import DATA, ECHO, Data, echo
 from nodes import PATIENCE, Swarm, address, daemons, echoes, run, until
 
 from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.network import board
 from prime_p2p.network.node import MAX_STREAMS_OF_A_PEER, Node, NodeConfig
 from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost
 
@@ -246,6 +247,39 @@ def test_a_port_that_is_taken_is_refused_before_anything_else() -> None:
         with pytest.raises(BadInput, match=f"cannot listen on 127.0.0.1 port {port}: Address already in use"):
             await swarm.node("other", port=port)
         assert not (swarm.folder / "other").exists()
+
+    run(test)
+
+
+def test_a_port_that_was_taken_by_one_who_ends_just_now_is_waited_for() -> None:
+    async def test(swarm: Swarm) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as ending:
+            port = ending.getsockname()[1]
+            asyncio.get_running_loop().call_later(0.5, ending.close)
+            node = await swarm.node("node", port=port)
+        assert await address(node) == f"/ip4/127.0.0.1/tcp/{port}/p2p/{node.peer_id}"
+
+    run(test)
+
+
+def test_a_node_that_may_be_the_first_starts_alone_and_finds_the_others_once_they_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board, "_KEEP_EVERY", 0.5)
+
+    async def test(swarm: Swarm) -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            port = closed.getsockname()[1]
+        second_address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{swarm.peer_id('second')}"
+        first = await swarm.node("first", second_address, may_be_first=True)
+        second = await swarm.node("second", port=port)
+        await second.publish("key", {}, ttl=PATIENCE)
+
+        async def found() -> bool:
+            return second.peer_id in await first.lookup("key")
+
+        await until(found)
 
     run(test)
 

@@ -47,7 +47,8 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
     with network(tmp_path) as (bootstrap, at, _), ExitStack() as started:
 
         def join(name: str, address: str) -> Trainer:
-            peer = Trainer("join", tmp_path / name, address, "--yes")
+            place = ["--dir", str(tmp_path / name), "--host", "127.0.0.1", "--threads", "1"]
+            peer = Trainer(tmp_path / name, "join", address, "--yes", *place)
             started.callback(peer.end)
             return peer
 
