@@ -55,7 +55,7 @@ def bootstrap(identity: str) -> Iterator[Bootstrap]:
         made.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_says_one_address_and_ends_quietly_on_a_signal(number: signal.Signals, bootstrap: Bootstrap) -> None:
     assert bootstrap.address.startswith("/ip4/127.0.0.1/tcp/")
     assert look([bootstrap.address], None) == []

@@ -1,0 +1,213 @@
+"""What a bootstrap node costs: its memory, its share of a processor, and what goes through its network device.
+
+python scripts/bootstrap_cost.py [--peers 8 16 24] [--seconds 60] [--processes 4]
+
+The peers keep heartbeats and look at those of the others as training ones do, and train nothing; they are on a host of
+their own (a network namespace), so that what is counted is the node's own traffic. Each row comes twice: the DHT keeps
+the heartbeats of a run with the five peers nearest to its name, and the node is one of them or not. "looks" says how
+many of the looks that are due the peers had time for: where it is well below 1, this machine is too slow for so many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from prime_p2p.bench.tables import table
+from prime_p2p.errors import PrimeError
+from prime_p2p.lab.hosts import Hosts, enclosed, on_host
+from prime_p2p.network._hivemind import DHTID
+from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.records import PREFIX
+from prime_p2p.swarm.membership import LOOK_EVERY, Heartbeat, Membership, peers_key
+
+NAMES = 4000  # names of runs to choose from: the nearest one is nearer to the node than any peer is
+START = 180.0  # seconds for all peers to be there, on a busy machine
+SETTLE = 20.0  # seconds until everybody knows everybody
+END = 20.0
+HEAD = ["peers", "keeps them", "Python MB", "daemon MB", "processor", "in kB/s", "out kB/s", "looks"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a bootstrap node has used, or uses."""
+
+    seconds: float
+    processor: float
+    received: int
+    sent: int
+
+    @classmethod
+    def of(cls, processes: list[psutil.Process]) -> Usage:
+        times = [process.cpu_times() for process in processes]
+        network = Path(f"/proc/{processes[0].pid}/net/dev").read_text().split("eth0:")[1].split()
+        processor = sum(one.user + one.system for one in times)
+        return cls(time.monotonic(), processor, int(network[0]), int(network[8]))
+
+
+# ---- the peers
+
+
+class LightPeer:
+    """A node with a heartbeat."""
+
+    def __init__(self, node: Node, run: str) -> None:
+        self._node = node
+        self.looks = 0
+        self._membership = Membership(node, run, self._looked)
+
+    def _looked(self) -> None:
+        self.looks += 1
+
+    async def start(self) -> None:
+        addresses = await self._node.addresses()
+        beat = Heartbeat(step=100, digest=bytes(32), description=bytes(32), state="training", addresses=addresses[:8])
+        await self._membership.start(beat)
+
+    async def close(self) -> None:
+        await self._membership.close()
+        await self._node.close()
+
+
+async def light_peers(how_many: int, run: str, host: str, bootstrap: str) -> None:
+    """Be so many peers until standard input closes; a line that comes is answered with the looks they took so far."""
+    with tempfile.TemporaryDirectory() as folder:
+        configs = [NodeConfig(Path(folder) / str(number), (bootstrap,), host) for number in range(how_many)]
+        peers = [LightPeer(await Node.create(config), run) for config in configs]
+        await asyncio.gather(*(peer.start() for peer in peers))
+        while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+            print(sum(peer.looks for peer in peers), flush=True)
+        await asyncio.gather(*(peer.close() for peer in peers))
+
+
+# ---- the measurement
+
+
+def run_name(bootstrap: str, near: bool) -> str:
+    """Of many names the one whose heartbeats belong nearest to the node, or furthest away."""
+    node = DHTID.generate(bootstrap.rpartition("/")[2])
+
+    def distance(name: str) -> int:
+        return int(node.xor_distance(DHTID.generate(PREFIX + peers_key(name))))
+
+    names = (f"cost-{number}" for number, _ in zip(count(), range(NAMES), strict=False))
+    return min(names, key=lambda name: distance(name) * (1 if near else -1))
+
+
+@contextlib.contextmanager
+def running(host: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of Python's on a host of the lab, which ends when its standard input closes."""
+    command = on_host(host, [sys.executable, *arguments])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(END)
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str], asked: bool = True) -> str:
+    """The next line of a process, which is asked for it; it has a limit of time as the whole lab has."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if asked:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    line = process.stdout.readline().strip()
+    if not line:
+        raise PrimeError("a process of the lab has ended")
+    return line
+
+
+def measure(hosts: Hosts, options: argparse.Namespace, peers: int, near: bool) -> list[str]:
+    """A row of the table."""
+    with contextlib.ExitStack() as started, tempfile.TemporaryDirectory() as folder:
+        key = str(Path(folder) / "key")
+        place = ["--host", hosts.address("bootstrap"), "--port", "0", "--identity", key, "--stop-with-parent"]
+        node = started.enter_context(running("bootstrap", "-m", "prime_p2p.cli", "bootstrap", *place))
+        address = said(node, asked=False)
+        run = run_name(address, near)
+        shares = [
+            peers // options.processes + (number < peers % options.processes) for number in range(options.processes)
+        ]
+        groups = [
+            started.enter_context(running("peers", __file__, "--be", str(share), run, hosts.address("peers"), address))
+            for share in shares
+            if share
+        ]
+        for group in groups:
+            said(group)  # answers when all of its peers are there
+        time.sleep(SETTLE)
+        ours = psutil.Process(node.pid)
+        daemon = [child for child in ours.children(recursive=True) if child.name() == "p2pd"]
+        processes = [ours, *daemon]
+        looks = -sum(int(said(group)) for group in groups)
+        before = Usage.of(processes)
+        time.sleep(options.seconds)
+        after = Usage.of(processes)
+        looks += sum(int(said(group)) for group in groups)
+        memory = [process.memory_info().rss / 1e6 for process in processes]
+    seconds = after.seconds - before.seconds
+    return [
+        str(peers),
+        "yes" if near else "no",
+        *(f"{one:.0f}" for one in memory),
+        f"{(after.processor - before.processor) / seconds:.0%}",
+        f"{(after.received - before.received) / seconds / 1e3:.1f}",
+        f"{(after.sent - before.sent) / seconds / 1e3:.1f}",
+        f"{looks * LOOK_EVERY / peers / seconds:.2f}",
+    ]
+
+
+def inside(options: argparse.Namespace) -> None:
+    hosts = Hosts([["bootstrap", "peers"]])
+    try:
+        rows = []
+        for peers in options.peers:
+            for near in (True, False):
+                rows.append(measure(hosts, options, peers, near))
+                print(*rows[-1], file=sys.stderr, flush=True)
+    finally:
+        hosts.close()
+    print("\n".join(table(HEAD, rows)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=int, nargs="+", default=[8, 16, 24])
+    parser.add_argument("--seconds", type=float, default=60.0, help="that are measured, for each row")
+    parser.add_argument("--processes", type=int, default=4, help="that the peers are spread over")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--be", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        if options.be:
+            uvloop.run(light_peers(int(options.be[0]), *options.be[1:]))
+        elif options.inside:
+            inside(options)
+        else:
+            limit = len(options.peers) * 2 * (options.seconds + START + SETTLE + END)
+            command = enclosed([sys.executable, __file__, "--inside", *sys.argv[1:]])
+            return subprocess.run(command, timeout=limit).returncode
+    except PrimeError as error:
+        print(f"bootstrap_cost: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
