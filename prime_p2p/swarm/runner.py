@@ -101,6 +101,11 @@ class RoundRunner:
         await self.links.close()
         self._exchanges.close()
 
+    @property
+    def reducing(self) -> bool:
+        """Whether an all-reduce is under way, which needs the whole link."""
+        return self._machine.phase is ev.Phase.REDUCING
+
     async def abandon(self, reason: str, after: float = 0.0) -> None:
         """End a round under way as missed, unless it ends by itself within ``after`` seconds; no other is begun."""
         self._abandoned = reason

@@ -16,6 +16,7 @@ from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network.deadline import within
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.speed import Speed
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -114,6 +115,7 @@ class Swarm:
             runner.on_leave = membership.forget
             membership.on_outranked = self._outranked
             await runner.start()
+            await Speed(node, willing=lambda: not runner.reducing).serve()
         except BaseException:
             await node.close()
             raise
