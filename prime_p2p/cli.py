@@ -4,6 +4,8 @@ import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -250,6 +252,42 @@ def plan(
     return 0
 
 
+@app.command()
+def doctor(
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option("--bootstrap", metavar="MADDR", help="Address of a node of the swarm to join; may be repeated."),
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Folder of the peer.", show_default="runs/NAME")
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="IP address to listen at.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 0,
+    announce: AnnounceOption = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What the run is, to compare this machine with.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Say whether this machine would be a good peer, and what to do where not. The options are those of a peer."""
+    from prime_p2p.builtin_recipes import find_recipe
+    from prime_p2p.doctor import finding
+    from prime_p2p.doctor.command import examine
+    from prime_p2p.doctor.place import Place
+    from prime_p2p.recipe import Recipe
+
+    loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
+    where = Place(tuple(bootstrap or ()), host, port, tuple(announce or ()))
+    folder = directory or Path("runs")
+    if loaded is not None:
+        where = replace(where, group=loaded.round.max_group)
+        folder = directory or folder / loaded.run.name
+    say = partial(print, file=sys.stderr, flush=True) if sys.stderr.isatty() else _say_nothing
+    findings = examine(folder, where, say)
+    print(finding.as_json(findings) if as_json else finding.as_lines(findings))
+    return finding.exit_code(findings)
+
+
 # typer has this class from click or within itself, depending on its release; all errors of usage derive from it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -272,6 +310,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     sys.exit(code)
+
+
+def _say_nothing(text: str) -> None:
+    """Of progress, where nobody watches."""
 
 
 def _complain(text: str) -> None:

@@ -5,12 +5,9 @@ Nothing heavy is imported before the network is joined: a taken port or a wrong 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +18,7 @@ from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_paren
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
+from prime_p2p.peer_folder import owned
 from prime_p2p.public.public_run import PublicRun
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -64,7 +62,7 @@ def run(options: PeerOptions) -> int:
         signals.notify = partial(_leave_before_joining, signals)
         try:
             with (
-                _owned(options.directory),
+                owned(options.directory),
                 MetricsLog(options.directory / FILE_NAME) as metrics,
                 _open_swarm(options) as swarm,
             ):
@@ -102,22 +100,6 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
 
 class Stopped(Exception):
     """A signal came while the peer was still joining."""
-
-
-@contextmanager
-def _owned(directory: Path) -> Iterator[None]:
-    """Make the folder, and keep other peers out of it as long as this one lives."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / ".lock").open("a")
-    except OSError as error:
-        raise BadInput(f"folder {directory} cannot be written: {error.strerror}; give another one with --dir") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"folder {directory} is in use by another peer; give this one its own with --dir") from None
-        yield
 
 
 def _leave_before_joining(signals: StopSignals) -> None:

@@ -18,7 +18,7 @@ from prime_p2p.errors import Unreachable
 log = logging.getLogger(__name__)
 
 LIMIT = 600.0  # seconds that are made up for. TLS of libp2p has a limit of its own, an hour, but does not say so.
-_NOTED = 1.0  # seconds from which on a difference is said
+NOTED = 1.0  # seconds from which on a difference is said
 _BACKWARDS = 0.5  # seconds a second that time may be taken back, so that it never stands still: records get no older
 
 
@@ -38,6 +38,17 @@ class Reading:
         return self.theirs - (self.asked + self.answered) / 2
 
 
+class WrongClock(Unreachable):
+    """This machine's clock is so many seconds ahead of the swarm's, or behind it, that it cannot join."""
+
+    def __init__(self, ahead: float) -> None:
+        super().__init__(
+            f"the clock of this machine is {_words(ahead)} the swarm's, more than the {LIMIT:g} s that are made up "
+            "for; set it, for example with NTP, and start again"
+        )
+        self.ahead = ahead
+
+
 class SwarmClock:
     """The swarm's time as this process knows it."""
 
@@ -53,18 +64,15 @@ class SwarmClock:
         """Take over the time of the peers this one joins.
 
         Raises:
-            Unreachable: it is too far from what this machine's clock says.
+            WrongClock: it is too far from what this machine's clock says.
         """
         if not readings:
             return
         ahead = _middle([reading.ahead for reading in readings])
         wrong = time.time() - (self.now() + ahead)
         if abs(wrong) > LIMIT:
-            raise Unreachable(
-                f"the clock of this machine is {_words(wrong)} the swarm's, more than the {LIMIT:g} s that are made up "
-                "for; set it, for example with NTP, and start again"
-            )
-        if abs(ahead) > _NOTED:
+            raise WrongClock(wrong)
+        if abs(ahead) > NOTED:
             log.warning("the clock of this machine is %s the swarm's; going by the swarm's", _words(wrong))
         self._alone = False
         self._move(ahead)
@@ -77,7 +85,7 @@ class SwarmClock:
             return
         self._alone = False
         ahead = _middle([0.0, *(reading.ahead for reading in readings)])
-        if abs(ahead) > _NOTED:
+        if abs(ahead) > NOTED:
             log.warning("this peer is %s the others; going by their time", _words(-ahead))
         self._move(max(ahead, -_BACKWARDS * (_steady() - self._moved_at)))
 

@@ -85,16 +85,16 @@ class Node:
             BadInput: an address, the identity or the port cannot be used.
             Unreachable: no bootstrap peer answered, says why for each of them; or this machine's clock is too far off.
         """
-        bootstrap = {address: _peer_of(address) for address in config.bootstrap}
+        bootstrap = {address: peer_of(address) for address in config.bootstrap}
         for address in config.announce:
             _check_announced(address)
-        _listen_address(config.host, config.port)
+        listen_address(config.host, config.port)
         async with contextlib.AsyncExitStack() as opened:
             port = opened.enter_context(await _port_to_hold(config.host, config.port)).getsockname()[1]
             identity = Identity.load_or_create(config.identity)
             opened.enter_context(identity.lock())
             others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
-            listen = (_listen_address(config.host, port),)
+            listen = (listen_address(config.host, port),)
             daemon = DaemonConfig(identity.path, listen, config.announce, tuple(others), config.relay)
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
@@ -232,8 +232,12 @@ async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None
     await stream.wait_closed()
 
 
-def _peer_of(address: str) -> str:
-    """The peer id of a bootstrap multiaddr: the last one, behind that of a relay if there is one."""
+def peer_of(address: str) -> str:
+    """The peer id of a bootstrap multiaddr: the last one, behind that of a relay if there is one.
+
+    Raises:
+        BadInput: it is no such address.
+    """
     peer_id = address.rpartition("/p2p/")[2]
     if not _is_multiaddr(address) or not is_peer_id(peer_id):
         raise BadInput(f"bootstrap {address!r} is no multiaddr like /ip4/192.0.2.1/tcp/31337/p2p/12D3KooW...")
@@ -255,7 +259,12 @@ def _is_multiaddr(address: str) -> bool:
     return True
 
 
-def _listen_address(host: str, port: int) -> str:
+def listen_address(host: str, port: int) -> str:
+    """The multiaddr of an IP address and a TCP port.
+
+    Raises:
+        BadInput: they are none.
+    """
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
@@ -266,7 +275,7 @@ def _listen_address(host: str, port: int) -> str:
 
 
 async def _port_to_hold(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, see `_held_port`; a moment later, if the daemon of a process just killed has it.
+    """A socket that holds the port, see `_bound`; a moment later, if the daemon of a process just killed has it.
 
     Raises:
         BadInput: the port is taken and stays so, or cannot be had at all.
@@ -275,14 +284,26 @@ async def _port_to_hold(host: str, port: int) -> socket.socket:
     deadline = loop.time() + _ORPHANED
     while True:
         try:
-            return _held_port(host, port)
+            return _bound(host, port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or loop.time() > deadline:
                 raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-def _held_port(host: str, port: int) -> socket.socket:
+def held_port(host: str, port: int) -> socket.socket:
+    """A socket that holds the port, see `_bound`.
+
+    Raises:
+        BadInput: it cannot be bound.
+    """
+    try:
+        return _bound(host, port)
+    except OSError as error:
+        raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+
+
+def _bound(host: str, port: int) -> socket.socket:
     """A socket that is bound to the port, or to a free one for 0, and never listens: its daemons do, one after another.
 
     The first bind is one that no listener allows: a daemon would share the port with another one without a word. The

@@ -1,0 +1,30 @@
+"""Where a peer would be on the network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prime_p2p.doctor.facts import Reach
+
+if TYPE_CHECKING:
+    from prime_p2p.network.node import Node
+
+Ask = Callable[[Sequence[str], float], Awaitable[Sequence[Reach]]]
+"""Has others connect to addresses, in so many seconds; nothing comes of it where nobody could be asked."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How a peer would be reached, whom it knows, and how many there are in a group.
+
+    ``dial_back`` gives, for a node, what has others connect to it.
+    """
+
+    bootstrap: tuple[str, ...] = ()
+    host: str = "0.0.0.0"
+    port: int = 0
+    announce: tuple[str, ...] = ()
+    group: int = 32
+    dial_back: Callable[[Node], Ask] | None = None
