@@ -68,6 +68,7 @@ def test_one_at_a_time_is_measured_with_and_none_in_the_middle_of_a_round() -> N
         await stream.receive(stall=PATIENCE)
         assert await refusal(second, server.peer_id) == "measuring"
         stream.abort()
+        await asyncio.sleep(1.5 * speed._SEAT)
         mine = Speed(first)
         measuring = asyncio.ensure_future(mine.measure(server.peer_id, PATIENCE))
         await asyncio.sleep(0)
@@ -83,13 +84,18 @@ def test_who_only_takes_bytes_gets_no_more_than_the_limit() -> None:
         server = await swarm.node("server")
         await Speed(server).serve()
         client = await swarm.node("client", await address(server))
-        stream = await client.open(server.peer_id, PROTOCOL, SPEED, timeout=PATIENCE)
-        await stream.send(AskBytes(), stall=PATIENCE)
-        while not isinstance(await stream.receive(stall=PATIENCE), speed.Enough):
-            await stream.receive_payload(stall=PATIENCE)
-        assert speed.SIZE / 2 < stream.bytes_received < speed.SIZE * 1.01
-        stream.close()
-        await stream.wait_closed()
+        received = 0
+        for _ in range(2 * speed.OF_A_PEER * speed.LANES):
+            stream = await client.open(server.peer_id, PROTOCOL, SPEED, timeout=PATIENCE)
+            await stream.send(AskBytes(), stall=PATIENCE)
+            while isinstance(message := await stream.receive(stall=PATIENCE), Noise):
+                await stream.receive_payload(stall=PATIENCE)
+            received += stream.bytes_received
+            stream.abort()
+            if isinstance(message, Refused):
+                break
+        assert message == Refused(reason="often")
+        assert speed.SIZE < received < speed.OF_A_PEER * speed.SIZE * 1.01
 
     run(test)
 
@@ -136,7 +142,7 @@ def test_a_slow_link_is_measured_for_a_few_seconds_and_no_longer() -> None:
                 continue
             assert isinstance(counted, Counted)
             assert 0 < counted.count < 100 * 200
-            assert speed.SECONDS <= counted.seconds < speed.SECONDS + 5
+            assert speed.SECONDS - speed._WARM - 0.5 < counted.seconds < speed.SECONDS + 5
             break
         else:
             raise AssertionError("it counts for ever")

@@ -9,6 +9,9 @@ import pytest
 
 import prime_p2p
 from prime_p2p import bootstrap_node, peer_process, status
+from prime_p2p.doctor import command as doctor_command
+from prime_p2p.doctor.finding import Finding, Result
+from prime_p2p.doctor.place import Place
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.local_swarm import swarm as local_swarm
 from prime_p2p.monitor import logs
@@ -120,6 +123,8 @@ def test_a_failed_swarm_ends_with_its_code_and_one_line(
         ["swarm", "--set", "nonsense"],
         ["peer", "--recipe", "tiny", "--bootstrap", "x", "--set", "run.nonsense=1"],
         ["status", "--bootstrap", "nonsense"],
+        ["doctor", "--bootstrap", "nonsense"],
+        ["doctor", "--recipe", "no-such-recipe.toml"],
     ],
 )
 def test_a_mistake_of_the_user_is_one_line_and_exit_code_2(
@@ -234,6 +239,26 @@ def test_a_bootstrap_node_prints_its_address_and_nothing_else(
     assert (config.bootstrap, config.may_be_first) == (tuple(others), True)
 
 
+@pytest.mark.parametrize(("result", "code"), [("warning", 0), ("problem", 1)])
+def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
+    result: Result, code: int, run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[Path, Place]] = []
+
+    def examine(folder: Path, place: Place, say: object) -> list[Finding]:
+        seen.append((folder, place))
+        return [Finding("port", result, "5")]
+
+    monkeypatch.setattr(doctor_command, "examine", examine)
+    assert run("doctor") == code
+    assert capsys.readouterr().out.startswith(f"{result}  port  5\n")
+    arguments = "--bootstrap a --bootstrap b --host 127.0.0.1 --port 5 --announce c --recipe tiny"
+    run("doctor", *arguments.split())
+    run("doctor", *arguments.split(), "--dir", "home")
+    place = Place(("a", "b"), "127.0.0.1", 5, ("c",), group=32)
+    assert seen == [(Path("runs"), Place()), (Path("runs/tiny"), place), (Path("home"), place)]
+
+
 def test_a_taken_folder_is_refused_in_one_line(
     run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +280,7 @@ def test_a_taken_folder_is_refused_in_one_line(
                 "",
                 "swarm",
                 "peer",
+                "doctor",
                 "bench",
                 "bench allreduce",
                 "bench outer",
@@ -299,7 +325,7 @@ def test_what_runs_beside_a_peer_does_not_load_torch() -> None:
     code = (
         "import sys\n"
         "import prime_p2p.bootstrap_node, prime_p2p.local_swarm.swarm, prime_p2p.peer_process, prime_p2p.status\n"
-        "import prime_p2p.monitor.page\n"
+        "import prime_p2p.doctor.network, prime_p2p.monitor.page\n"
         "assert 'torch' not in sys.modules\n"
     )
     root = Path(prime_p2p.__file__).parents[1]
