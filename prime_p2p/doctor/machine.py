@@ -57,9 +57,10 @@ def _fits(version: str, wanted: str) -> bool | None:
     """Whether a version is in a range; None where nobody can tell."""
     try:
         from packaging.specifiers import SpecifierSet
-    except ImportError:
+
+        return SpecifierSet(wanted).contains(version, prereleases=True)
+    except (ImportError, ValueError):  # a version that is none, as "3.13.0+" of a Python that somebody built
         return None
-    return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
 def memory() -> Space | Unknown:
