@@ -37,6 +37,7 @@ from prime_p2p.allreduce import plan as plans
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
 from prime_p2p.allreduce.plan import CHUNK_BLOCKS, MOST_LANES, Plan
 from prime_p2p.errors import PrimeError
+from prime_p2p.network import dropped
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message, Schema
 from prime_p2p.network.streams import Stream, StreamError, StreamStalled
@@ -173,6 +174,8 @@ class Exchange:
     def _raise(errors: Iterable[BaseException]) -> None:
         blamed: dict[str, str] = {}
         for error in errors:
+            if isinstance(error, PeerFault):
+                dropped.note("chunk", error, error.peer_id)
             if isinstance(error, (StreamError, PeerFault)):
                 blamed.setdefault(error.peer_id, str(error))
             else:

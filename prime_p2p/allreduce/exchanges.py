@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from prime_p2p.allreduce.butterfly import DATA, Exchange, Hello, Setting, SpareChunks, Traffic
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.allreduce.plan import Plan
-from prime_p2p.network.deadline import within
+from prime_p2p.network import dropped, tasks
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream
 from prime_p2p.network.version import stream_name
 
-logger = logging.getLogger(__name__)
+_WAITING = 2  # streams of one lane that wait for their groups: one of a group that came to nothing may come late
 
 
 class Exchanges:
@@ -29,6 +28,7 @@ class Exchanges:
         self._running: dict[bytes, Exchange] = {}
         self._over: dict[bytes, asyncio.Event] = {}
         self._started = asyncio.Condition()
+        self._waiting: dict[tuple[str, int], list[Stream]] = {}  # by peer and lane: those whose group has not begun
 
     async def serve(self) -> None:
         """Take data streams from now on."""
@@ -62,17 +62,37 @@ class Exchanges:
         """A stream says which group it is for; that group may begin here a moment later than at the sender."""
         hello = await stream.receive(stall=self._stall)
         if not isinstance(hello, Hello):
-            logger.warning("%s opened a data stream without saying which group it is for", stream.peer_id)
+            dropped.note("stream", "it does not say which group it is for", stream.peer_id)
             return
-        try:
-            async with self._started:
-                begun = self._started.wait_for(lambda: hello.group_id in self._running)
-                await within(self._stall, begun)
-        except asyncio.TimeoutError:
-            logger.debug("%s opened a data stream for a group that is not ours", stream.peer_id)
+        if not await self._begins(hello, stream):
             return
         exchange, over = self._running.get(hello.group_id), self._over.get(hello.group_id)
         if (
             exchange is not None and over is not None and exchange.accept(stream, hello.lane)
         ):  # it may be over in the meantime
             await over.wait()
+
+    async def _begins(self, hello: Hello, stream: Stream) -> bool:
+        """Wait for the group of a stream to begin. No longer than for its sender to leave, or to come with another
+        group: a peer is in one at a time, and what it has left behind must not use up the streams that it may have."""
+        key = stream.peer_id, hello.lane
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(stream)
+        if len(waiting) > _WAITING:
+            waiting[0].abort()
+        begun = asyncio.ensure_future(self._begun(hello.group_id))
+        gone = asyncio.ensure_future(stream.ended())
+        try:
+            await asyncio.wait({begun, gone}, timeout=self._stall, return_when=asyncio.FIRST_COMPLETED)
+            if not begun.done() and not gone.done():
+                dropped.note("hello", "its group has not begun here", stream.peer_id)
+            return begun.done()
+        finally:
+            waiting.remove(stream)
+            if not waiting:
+                self._waiting.pop(key, None)
+            await tasks.end([begun, gone])
+
+    async def _begun(self, group_id: bytes) -> None:
+        async with self._started:
+            await self._started.wait_for(lambda: group_id in self._running)

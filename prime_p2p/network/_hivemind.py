@@ -86,7 +86,7 @@ from hivemind.dht import node, protocol, routing  # noqa: E402
 from hivemind.dht.node import DHTNode  # noqa: E402
 from hivemind.dht.protocol import ValidationError  # noqa: E402
 from hivemind.dht.routing import DHTID  # noqa: E402
-from hivemind.dht.storage import DictionaryDHTValue  # noqa: E402
+from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue  # noqa: E402
 from hivemind.dht.validation import DHTRecord, RecordValidatorBase  # noqa: E402
 from hivemind.p2p import P2P, P2PDaemonError, PeerID  # noqa: E402
 from hivemind.proto import dht_pb2, p2pd_pb2  # noqa: E402
@@ -98,6 +98,7 @@ for _module in (node, protocol, routing):  # where hivemind was there before us
 __all__ = [
     "DHTID",
     "P2P",
+    "DHTLocalStorage",
     "DHTNode",
     "DHTRecord",
     "DictionaryDHTValue",

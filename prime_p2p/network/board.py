@@ -29,6 +29,7 @@ from prime_p2p.network._hivemind import (
 from prime_p2p.network.daemon import Daemon, DaemonError
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.records import MAX_RECORD, MAX_TTL, PREFIX, BadRecord, SignedRecords, pack, unpack
+from prime_p2p.network.storage import RecordStorage
 from prime_p2p.network.tasks import end
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Board:
             reuse_get_requests=False,
         )
         # A cached dictionary would be handed out instead of the stored one, with the records it happened to have.
-        node.protocol.cache = node.protocol.storage
+        node.protocol.storage = node.protocol.cache = RecordStorage()
         return cls(daemon, node, identity)
 
     async def reach(self, peer_id: str, address: str, timeout: float) -> clock.Reading:

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from prime_p2p.errors import PrimeError
 from prime_p2p.network._hivemind import P2P, Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
+from prime_p2p.network.calls import MAX_CALL, Calls
 from prime_p2p.network.deadline import within
 from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
 from prime_p2p.temporary import TemporaryFolder
@@ -77,7 +78,8 @@ class Daemon:
         self._server: asyncio.AbstractServer | None = None
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        for task in (p2p._client.control._read_task, p2p._client.control._write_task):
+        self._carriers = (p2p._client.control._read_task, p2p._client.control._write_task)
+        for task in self._carriers:
             task.add_done_callback(_retrieve)
 
     @classmethod
@@ -108,9 +110,16 @@ class Daemon:
         return self.p2p._child.returncode is None
 
     async def ended(self) -> str:
-        """Return once the process has ended, and how it did."""
-        code = await self.p2p._child.wait()
-        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        """Return once the process has ended, or carries no calls of the DHT any more, and what came of it."""
+        child = asyncio.ensure_future(self.p2p._child.wait())
+        try:
+            await asyncio.wait({child, *self._carriers}, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(asyncio.TimeoutError):  # they end with the process, a moment before it is known to have ended
+                code = await within(_STOP, child)
+                return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        finally:
+            child.cancel()
+        return "carries no calls of the DHT any more"
 
     async def addresses(self) -> list[str]:
         """Return the multiaddrs this host is known by, with its peer id."""
@@ -144,10 +153,12 @@ class Daemon:
         Raises:
             DaemonError: with the reason it did not work.
         """
+        try:
+            encoded = [_encoded(address.removesuffix(f"/p2p/{peer_id}")) for address in addresses]
+        except (ValueError, LookupError):  # some have a text that stands for no address
+            raise DaemonError("one of its addresses cannot be used") from None
         request = p2pd_pb2.ConnectRequest(
-            peer=PeerID.from_base58(peer_id).to_bytes(),
-            addrs=[_encoded(address.removesuffix(f"/p2p/{peer_id}")) for address in addresses],
-            timeout=max(1, round(timeout)),
+            peer=PeerID.from_base58(peer_id).to_bytes(), addrs=encoded, timeout=max(1, round(timeout))
         )
         try:
             await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=request), timeout)
@@ -263,6 +274,7 @@ def _options(config: DaemonConfig) -> dict[str, Any]:
         "trusted_relays": list(relays) or None,
         "force_reachability": "public" if config.public else None,
         "startup_timeout": _START,
+        "persistent_conn_max_msg_size": MAX_CALL,
     }
 
 
@@ -285,7 +297,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
-    """hivemind's P2P, with its sockets in `folder` instead of in /tmp and flags that it has no arguments for.
+    """hivemind's P2P, with its sockets in `folder` instead of in /tmp, flags that it has no arguments for, and a look
+    at every call of the DHT.
 
     TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise. What is made of the
     class is added to `started`.
@@ -295,6 +308,7 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
     other for seconds; the further apart they are, the likelier. https://github.com/libp2p/go-libp2p/issues/2925
     """
     relay = _RELAY if config.public else {"relayService": 0}
+    calls = Calls()
 
     class P2PInFolder(P2P):
         _UNIX_SOCKET_PREFIX = f"/unix{folder}/"
@@ -303,6 +317,12 @@ def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
         def __init__(self) -> None:
             super().__init__()
             started.append(self)
+
+        async def _add_protobuf_unary_handler(self, name: str, handler: Any, *types: Any, **options: Any) -> None:
+            await super()._add_protobuf_unary_handler(name, calls.guarded(handler), *types, **options)
+
+        async def _call_unary_protobuf_handler(self, peer_id: PeerID, *call: Any) -> Any:
+            return calls.answered(await super()._call_unary_protobuf_handler(peer_id, *call), peer_id)
 
         @staticmethod
         def _make_process_args(*args: Any, **kwargs: Any) -> list[str]:

@@ -102,12 +102,12 @@ class Schema:
         try:
             unpacked = msgpack.unpackb(header, strict_map_key=True, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS)
         except (ValueError, msgpack.UnpackException) as error:
-            raise FrameError(f"header is not msgpack: {_line(error)}") from None
+            raise FrameError(f"header is not msgpack: {one_line(error)}") from None
         match unpacked:
             case [str(kind), dict(fields)] if kind in self._messages:
                 message = self._messages[kind]
             case [str(kind), dict()]:
-                raise FrameError(f"{_line(kind)!r} is no message of this stream")
+                raise FrameError(f"{one_line(kind)!r} is no message of this stream")
             case _:
                 raise FrameError("header is not a kind and its fields")
         _check_payload(message, payload_length)
@@ -115,8 +115,8 @@ class Schema:
             return message.model_validate(fields)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            place = ".".join(_line(part) for part in first["loc"])
-            raise FrameError(f"{kind!r} with a bad {place}: {_line(first['msg'])}") from None
+            place = ".".join(one_line(part) for part in first["loc"])
+            raise FrameError(f"{kind!r} with a bad {place}: {one_line(first['msg'])}") from None
 
 
 def _check_payload(message: type[Message], length: int) -> None:
@@ -124,6 +124,6 @@ def _check_payload(message: type[Message], length: int) -> None:
         raise FrameError(f"payload of {message.kind!r} has {length} bytes, more than {message.max_payload}")
 
 
-def _line(text: object) -> str:
-    """Foreign text, fit for one short line."""
-    return ascii(str(text)[:80])[1:-1]
+def one_line(text: object, longest: int = 80) -> str:
+    """Foreign text, fit for one short line: its first characters, in ASCII and without control characters."""
+    return ascii(str(text)[:longest])[1:-1]

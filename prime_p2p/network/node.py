@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_p2p.errors import BadInput
+from prime_p2p.network import dropped
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.board import Board
 from prime_p2p.network.daemon import DaemonConfig, DaemonError
@@ -172,7 +173,7 @@ class Node:
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
             if self._inbound[peer_id] >= MAX_STREAMS_OF_A_PEER or len(self._streams) >= MAX_STREAMS:
-                log.warning("%s: refused, it has %d streams open", peer_id, self._inbound[peer_id])
+                dropped.note("stream", f"it has {self._inbound[peer_id]} open, of {len(self._streams)} in all", peer_id)
                 pipe.abort()
                 return
             self._inbound[peer_id] += 1
@@ -218,7 +219,10 @@ async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None
         await handler(stream)
     except StreamClosed:
         stream.abort()
-    except (StreamError, FrameError) as error:
+    except FrameError as error:
+        dropped.note("frame", error, stream.peer_id)
+        stream.abort()
+    except StreamError as error:
         log.info("%s: a stream ended: %s", protocol, error)
         stream.abort()
     except Exception as error:

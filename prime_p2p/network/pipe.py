@@ -9,6 +9,7 @@ from typing import cast
 Buffer = bytes | bytearray | memoryview
 
 SPILL = 64 * 1024  # bytes that may arrive before somebody wants them; more of them wait in the kernel
+SLOWEST = 1024  # bytes a second: less than that, for the time allowed, is no move at all
 _TICKS = 8  # how often in a stall time progress is looked at: a stall is noticed at most an eighth late
 
 
@@ -63,7 +64,7 @@ class Pipe(asyncio.BufferedProtocol):
         """Fill `buffer`.
 
         Raises:
-            Stalled: no byte has come for `stall` seconds.
+            Stalled: for `stall` seconds less than `SLOWEST` bytes a second have come.
             EndOfBytes: see there.
         """
         got = self._spill.take(buffer)
@@ -73,7 +74,7 @@ class Pipe(asyncio.BufferedProtocol):
             self._reading = self._waiter(self._reading)
             self._target, self._filled = buffer, got
             try:
-                await self._watch(self._reading, lambda: self._filled, stall)
+                await self._watch(self._reading, lambda: self._filled, stall, max(1, int(SLOWEST * stall)))
             finally:
                 self._target = self._reading = None
             got = self._filled
@@ -101,6 +102,10 @@ class Pipe(asyncio.BufferedProtocol):
             raise EndOfBytes
         self.bytes_sent += sum(map(len, buffers))
 
+    async def ended(self) -> None:
+        """Return when nothing more will come; bytes that have come already may be left."""
+        await asyncio.shield(self._ended)
+
     @property
     def reading(self) -> bool:
         """Whether a `read` waits for more bytes."""
@@ -120,8 +125,10 @@ class Pipe(asyncio.BufferedProtocol):
             raise RuntimeError("two tasks use one direction of a pipe at the same time")
         return self._loop.create_future()
 
-    async def _watch(self, waiter: asyncio.Future[None], progress: Callable[[], int], stall: float) -> None:
-        """Wait for `waiter`, as long as `progress()` keeps growing."""
+    async def _watch(
+        self, waiter: asyncio.Future[None], progress: Callable[[], int], stall: float, least: int = 1
+    ) -> None:
+        """Wait for `waiter`, as long as `progress()` keeps growing, by `least` in `stall` seconds."""
         loop, tick = self._loop, stall / _TICKS
         seen, since = progress(), loop.time()
         timer: asyncio.TimerHandle
@@ -129,7 +136,7 @@ class Pipe(asyncio.BufferedProtocol):
         def look() -> None:
             nonlocal seen, since, timer
             moved, now = progress(), loop.time()
-            if moved > seen:
+            if moved >= seen + least:
                 seen, since = moved, now
             if now - since < stall:
                 timer = loop.call_later(tick, look)

@@ -1,14 +1,13 @@
 """Signed records: what one peer says under one key of the DHT, and for how long it holds."""
 
 import functools
-import logging
 import math
 import struct
 from typing import Any
 
 import msgpack
 
-from prime_p2p.network import clock
+from prime_p2p.network import clock, dropped
 from prime_p2p.network._hivemind import DHTID, DHTRecord, RecordValidatorBase
 from prime_p2p.network.identity import Identity, verify
 
@@ -17,9 +16,9 @@ MAX_TTL = 24 * 3600.0  # seconds a record may hold
 PREFIX = "prime-p2p/"  # of every key
 _DOMAIN = b"prime-p2p record 1\0"
 _SIGNATURE = 64
+_LONGEST_SUBKEY = 68  # bytes: a peer id as text, packed
+_MOST_ITEMS = 1024  # of one array or map: msgpack allocates what an array claims before it has seen it
 _CLOCK_SLACK = 60.0  # seconds that clocks may differ before a record with the longest ttl is taken for a longer one
-
-log = logging.getLogger(__name__)
 
 
 class BadRecord(ValueError):
@@ -49,7 +48,7 @@ class SignedRecords(RecordValidatorBase):
         try:
             unpack(record)
         except BadRecord as reason:
-            log.warning("dropped a record: %s", reason)
+            dropped.note("record", reason)
             return False
         return True
 
@@ -73,6 +72,8 @@ def unpack(record: DHTRecord) -> tuple[str, dict[str, Any]]:
         raise BadRecord("expiration is no time")
     if expiration > clock.now() + MAX_TTL + _CLOCK_SLACK:
         raise BadRecord(f"holds for more than {MAX_TTL:g} s")
+    if len(record.key) != DHTID.HASH_NBYTES or len(record.subkey) > _LONGEST_SUBKEY:  # they are kept with the signature
+        raise BadRecord("key or subkey too long")
     peer_id = _load(record.subkey)
     if not isinstance(peer_id, str):
         raise BadRecord("subkey is no peer id")
@@ -101,6 +102,6 @@ def _signed(record: DHTRecord, body: bytes) -> bytes:
 
 def _load(data: bytes) -> object:
     try:
-        return msgpack.unpackb(data, strict_map_key=True)
+        return msgpack.unpackb(data, strict_map_key=True, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS)
     except (ValueError, TypeError, msgpack.UnpackException):
         raise BadRecord("not msgpack") from None

@@ -32,17 +32,17 @@ class StreamClosed(StreamLost):
 
 
 class StreamStalled(StreamError):
-    """Not a single byte moved for the time allowed."""
+    """Nothing moved for the time allowed, see `Stream`."""
 
 
 class Stream:
     """Messages of one schema, to and from one peer.
 
     Any number of tasks may send, one at a time receives. `stall` is in seconds and counts only time in which nothing
-    moves at all: a slow stream is never stalled. For a receiver every byte is a move. A sender hands its bytes to the
-    daemon of this machine, which holds some hundred kilobytes for a slow peer and takes more in pieces of up to
-    128 KiB: to a sender, fewer bytes than that within `stall` are none. Whether a peer is alive is learnt from its
-    answers.
+    moves: a slow stream is not stalled. To a receiver that has begun to read, fewer than `pipe.SLOWEST` bytes a second
+    are none, so that nobody holds it with a byte now and then. A sender hands its bytes to the daemon of this machine,
+    which holds some hundred kilobytes for a slow peer and takes more in pieces of up to 128 KiB: to a sender, fewer
+    bytes than that within `stall` are none. Whether a peer is alive is learnt from its answers.
 
     After an error the stream is aborted, with one exception: a `receive` that stalls or is cancelled before the first
     byte of a frame has come leaves it as it was.
@@ -164,7 +164,7 @@ class Stream:
             raise self._lost() from None
         except Stalled:
             self.abort()
-            raise self._silent(stall) from None
+            raise StreamStalled(self.peer_id, f"sent next to nothing for {stall:g} s") from None
         except asyncio.CancelledError:
             self.abort()  # half a frame may be gone
             raise
@@ -224,6 +224,10 @@ class Stream:
     def on_closed(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when the connection is closed."""
         self._pipe.closed.add_done_callback(lambda _: callback())
+
+    async def ended(self) -> None:
+        """Return when the other side has closed the stream or is gone; what it sent before may not be read yet."""
+        await self._pipe.ended()
 
     async def wait_closed(self) -> None:
         """Return when the connection is closed, which it is soon after `abort` and at most `LINGER` after `close`."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prime_p2p.errors import PrimeError
+from prime_p2p.network import dropped
+from prime_p2p.network.allowance import Allowance
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message
 from prime_p2p.network.node import Node
@@ -24,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 PINGS_PER_STALL = 4
 QUEUE = 256  # messages to one peer that may wait; a peer that takes none of so many is lost
+RATE, STOCK = 200.0, 1024.0  # messages of one peer that are taken a second, and at once: far above what a round has
 
 
 @dataclass
@@ -54,6 +57,7 @@ class Links:
         self._outgoing: dict[str, _Outgoing] = {}
         self._incoming: dict[str, Stream] = {}
         self._kept: frozenset[str] = frozenset()
+        self._allowance = Allowance(RATE, STOCK)
 
     async def serve(self) -> None:
         """Take control streams from now on."""
@@ -131,8 +135,13 @@ class Links:
             self._start(peer)  # a peer that talks to us gets to hear us
         try:
             while True:
-                self._on_message(peer, await stream.receive(stall=self._stall))
-        except (StreamError, FrameError) as error:
+                message = await stream.receive(stall=self._stall)
+                if wait := self._allowance.take(peer):
+                    await asyncio.sleep(wait)  # meanwhile what it sends waits on its own side
+                self._on_message(peer, message)
+        except FrameError as error:
+            dropped.note("frame", error, peer)
+        except StreamError as error:
             logger.debug("link from %s ended: %s", peer, error)
             await self._node.check()
         finally:

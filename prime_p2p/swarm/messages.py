@@ -12,10 +12,10 @@ from pydantic import Field
 from prime_p2p.network.frames import Message, Schema
 
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
-PeerId = Annotated[str, Field(min_length=8, max_length=128)]
+PeerId = Annotated[str, Field(min_length=8, max_length=128, pattern=r"^[!-~]*$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Terms = Annotated[bytes, Field(max_length=16)]
-Bandwidth = Annotated[float, Field(ge=0, le=1e9)]
+Bandwidth = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 MAX_MEMBERS = 256
 PeerIds = Annotated[list[PeerId], Field(max_length=MAX_MEMBERS)]
 

@@ -8,6 +8,7 @@ from prime_p2p.swarm.context import RoundContext
 from prime_p2p.swarm.groups import rank
 
 State = tuple[int, bytes]
+MOST_BY_HEARSAY = 256  # peers at a state from which on none is added of whom we have nothing but another one's word
 
 
 class Roster:
@@ -48,7 +49,8 @@ class Roster:
         self._elsewhere.discard(peer)
         for one in (peer, *others):
             seen = self._context.seen.get(one)
-            self._here.setdefault(one, 0.0 if seen is None or seen.expected else None)
+            if one == peer or seen is not None or len(self._here) < MOST_BY_HEARSAY:
+                self._here.setdefault(one, 0.0 if seen is None or seen.expected else None)
 
     def elsewhere(self, peer: str, step: int, digest: bytes, tokens: int) -> None:
         """A peer said that it holds another state."""

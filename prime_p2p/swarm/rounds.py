@@ -47,7 +47,8 @@ class RoundMachine:
         self._given_up: set[bytes] = set()  # the groups from this state that failed
         self._contributed = False  # one of them did not fail for all of its members
         self._committed: Group | None = None  # the group whose update is being applied
-        self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()
+        self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()  # of groups that we were in
+        self._refused: OrderedDict[bytes, say.Abort] = OrderedDict()  # those that we were not to be in
         self._last = math.inf  # when we were last awake
         self._settled_at = -math.inf  # when our links are back after we were frozen or cut off
         self._lost_all = False  # and have heard of nobody since
@@ -314,13 +315,15 @@ class RoundMachine:
             return
         gathers = self._phase is Phase.GATHERING and self.attempt is None and (group.step, group.digest) == self.state
         wanted = gathers and sender == self._meeting.place and mine == self._meeting.offer and group.total_weight > 0
-        if wanted and group.id not in self._last_words:
+        if wanted and self._said_of(group.id) is None:
             self._begin(group, now)
             return
         refusal = say.Abort(group_id=group.id, blamed=[])
-        self._remember(group.id, refusal)
+        self._refuse(group.id, refusal)
+        known = self._context.seen.keys() | self._context.heard | self._meeting.known
         for peer in group.peer_ids:
-            self._context.send(peer, refusal)
+            if peer in known:  # whoever else it names, it is not for us to seek them out
+                self._context.send(peer, refusal)
         if gathers:
             self._meeting.refused(group, now)
 
@@ -330,16 +333,25 @@ class RoundMachine:
             del self._blamed[sender]  # its streams ended because it stopped, and not because of us
         if self.attempt is not None and self.attempt.group.id == message.group_id:
             self.attempt.receive(sender, message, now)
-        elif isinstance(message, say.Doubt) and message.group_id in self._last_words:
+        elif isinstance(message, say.Doubt) and (said := self._said_of(message.group_id)) is not None:
             if self.me not in message.lost:
-                self._context.send(sender, self._last_words[message.group_id])
-        elif isinstance(message, say.Abort) and message.group_id not in self._last_words:
-            self._remember(message.group_id, message)  # its begin may still be on the way
+                self._context.send(sender, said)
+        elif isinstance(message, say.Abort) and self._said_of(message.group_id) is None:
+            self._refuse(message.group_id, message)  # its begin may still be on the way
         elif isinstance(message, say.Committed) and message.group_id in self._given_up:
             self._meeting.too_late = "others committed a group that this peer gave up"
             self._contributed = True
+
+    def _said_of(self, group_id: bytes) -> say.AboutGroup | None:
+        return self._last_words.get(group_id) or self._refused.get(group_id)
 
     def _remember(self, group_id: bytes, last_word: say.AboutGroup) -> None:
         self._last_words[group_id] = last_word
         while len(self._last_words) > REMEMBERED:
             self._last_words.popitem(last=False)
+
+    def _refuse(self, group_id: bytes, refusal: say.Abort) -> None:
+        """Never begin this group. Anybody can have us refuse any number: they do not displace the groups we were in."""
+        self._refused[group_id] = refusal
+        while len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from loops import LOOPS, JumpingLoop, run
-from stream_ends import CHUNK, LONG, NOTE, Chunk, Note, OnLoop, end, half, pair, take
+from stream_ends import CHUNK, LONG, NOTE, Chunk, Note, OnLoop, end, frame, half, pair, take
 
-from prime_p2p.network.pipe import SPILL
+from prime_p2p.network.pipe import SLOWEST, SPILL
 from prime_p2p.network.streams import LINGER, StreamClosed, StreamLost, StreamStalled
 
 
@@ -56,18 +57,42 @@ def test_a_sender_that_is_slow_but_moves_is_never_stalled() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         raw, stream = await half()
+        payload = bytes(30 * 5 * SLOWEST)
+        slow = frame(["chunk", {"index": 1}], payload)
 
         async def trickle() -> None:
-            for byte in CHUNK:
+            for start in range(0, len(slow), 5 * SLOWEST):
                 await asyncio.sleep(4.9)
-                await loop.sock_sendall(raw, bytes([byte]))
+                await loop.sock_sendall(raw, slow[start : start + 5 * SLOWEST])
 
         trickling = asyncio.ensure_future(trickle())
         assert await stream.receive(stall=5) == Chunk(index=1)
-        assert await stream.receive_payload(stall=5) == b"payload"
+        assert await stream.receive_payload(stall=5) == payload
         assert loop.time() > 100
         await trickling
         await end(stream)
+        raw.close()
+
+    run(test(), JumpingLoop())
+
+
+def test_a_sender_of_a_byte_now_and_then_holds_nobody() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        raw, stream = await half()
+
+        async def trickle() -> None:
+            with suppress(ConnectionError):
+                for byte in CHUNK:
+                    await loop.sock_sendall(raw, bytes([byte]))
+                    await asyncio.sleep(1)
+
+        trickling = asyncio.ensure_future(trickle())
+        with pytest.raises(StreamStalled, match=r"^here: sent next to nothing for 5 s$"):
+            await take(stream, stall=5)
+        assert loop.time() <= 5 * 1.125 + 1e-6
+        await stream.wait_closed()
+        await trickling
         raw.close()
 
     run(test(), JumpingLoop())

@@ -1,0 +1,67 @@
+"""The records that a node keeps for others: so many, whoever brings them, and none in the place of a newer one."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from prime_p2p.network import dropped
+from prime_p2p.network._hivemind import DHTID, DHTLocalStorage, DictionaryDHTValue
+
+MOST_KEYS = 512
+MOST_OF_A_KEY = 1024  # records: as many as a call may bring
+MOST_BYTES_OF_A_KEY = 3 << 18  # all of them travel in one answer
+MOST_OF_A_PEER = 32  # records, over all keys: a peer has two in a run
+MOST_BYTES = 64 << 20
+
+
+class RecordStorage(DHTLocalStorage):
+    """Records by key and peer until they expire. hivemind's own keeps whatever it is given, and a trace of each try.
+
+    Where there is no room, what is here stays: it may be renewed, and nothing new is taken until something expires.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes: dict[DHTID, int] = {}  # of the records of each key, when one was stored last
+
+    def store_subkey(self, key: DHTID, subkey: Any, value: bytes, expiration_time: float) -> bool:
+        """Keep a record; False where a newer one is here, or no room."""
+        kept = self.get(key)
+        records = DictionaryDHTValue() if kept is None else kept.value
+        known = records.get(subkey)
+        if known is not None and known.expiration_time >= expiration_time:
+            return False  # without a trace: the entry that a replayed record leaves would take the newer one with it
+        size = len(value) + sum(len(other) for peer, (other, _) in records.items() if peer != subkey)
+        reason = self._no_room(key, records, size) or (self._too_many_of(subkey) if known is None else "")
+        if reason:
+            dropped.note("record", reason, str(subkey))
+            return False
+        if not records.store(subkey, value, expiration_time):
+            return False  # it has expired
+        self._bytes[key] = size
+        _forget_replaced(records)
+        if kept is None or expiration_time > kept.expiration_time:
+            self.store(key, records, expiration_time)
+            _forget_replaced(self)
+        return True
+
+    def _no_room(self, key: DHTID, records: DictionaryDHTValue, size: int) -> str:
+        if size > MOST_BYTES_OF_A_KEY or len(records) >= MOST_OF_A_KEY:
+            return "no room for more under its key"
+        self._bytes = {one: count for one, count in self._bytes.items() if one in self.data}
+        if key not in self.data and len(self.data) >= MOST_KEYS:
+            return "no room for another key"
+        others = sum(count for one, count in self._bytes.items() if one != key)
+        return "no room for more records" if others + size > MOST_BYTES else ""
+
+    def _too_many_of(self, peer: Any) -> str:
+        count = sum(peer in kept.value.data for kept in self.data.values())
+        return f"no more than {MOST_OF_A_PEER} records of one peer" if count >= MOST_OF_A_PEER else ""
+
+
+def _forget_replaced(storage: Any) -> None:
+    """A replaced record leaves an entry in the heap until it would have expired: do not let them pile up."""
+    if len(storage.expiration_heap) > 2 * len(storage.data) + 64:
+        storage.expiration_heap = list(storage.key_to_heap.values())
+        heapq.heapify(storage.expiration_heap)
