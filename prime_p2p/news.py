@@ -10,6 +10,7 @@ from prime_p2p.monitor import logs
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.reporter import Reporter
+from prime_p2p.network import dropped
 from prime_p2p.state.follow import CaughtUp
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ class News:
         self._group_size = 0
         self._metrics_lost = False
         self._caught_up = CaughtUp()  # in rounds that were missed
+        self._dropped = dropped.counts()  # until the last outer step
         self._missed_for = ""  # why the last round was missed, without figures; empty where it was not
 
     def joined(self, diloco: DiLoCo) -> None:
@@ -77,6 +79,7 @@ class News:
         self._group_size = len(group.members)
         self._missed_for = ""
         caught_up, self._caught_up = self._caught_up + outcome.caught_up, CaughtUp()
+        before, self._dropped = self._dropped, dropped.counts()
         line = RoundMetrics(
             outer_step=outcome.outer_step,
             digest=outcome.digest.hex(),
@@ -92,6 +95,7 @@ class News:
             replayed=caught_up.updates,
             snapshots=caught_up.snapshots,
             state_bytes=caught_up.bytes,
+            dropped=dict(self._dropped - before),
         )
         self._write(line)
         self.reporter.outer_step(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class PhaseSeconds:
     total: float = 0.0
 
 
-PHASES = tuple(field.name for field in fields(PhaseSeconds) if field.name != "total")
+PHASES = tuple(one.name for one in fields(PhaseSeconds) if one.name != "total")
 
 
 _FETCHED = ("replayed", "snapshots", "state_bytes")
@@ -51,6 +51,7 @@ class RoundMetrics:
         replayed: Updates that this peer had missed and replayed since its outer step before (or since it joined).
         snapshots: Snapshots that it fetched, in the same time.
         state_bytes: Bytes that it received for both.
+        dropped: What this process dropped of what others sent, in the same time, by kind (see ``network.dropped``).
     """
 
     outer_step: int
@@ -67,6 +68,7 @@ class RoundMetrics:
     replayed: int = 0
     snapshots: int = 0
     state_bytes: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def compute_share(self) -> float:
@@ -74,14 +76,14 @@ class RoundMetrics:
         return min(1.0, self.seconds.inner / self.seconds.total) if self.seconds.total > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values; ``val_loss`` and what tells of state fetched only where there is some."""
+        """The fields as plain JSON values; those from ``val_loss`` on only where there is something to tell."""
         record = asdict(self)
         record["group"], record["weights"] = list(self.group), list(self.weights)
         record["train_loss"] = finite(self.train_loss)
         record["val_loss"] = finite(self.val_loss)
         if record["val_loss"] is None:
             del record["val_loss"]
-        for name in _FETCHED:
+        for name in (*_FETCHED, "dropped"):
             if not record[name]:
                 del record[name]
         record["compute_share"] = round(self.compute_share, 6)
@@ -108,6 +110,7 @@ class RoundMetrics:
             seconds=PhaseSeconds(**{name: float(value) for name, value in record["seconds"].items()}),
             val_loss=None if val_loss is None else float(val_loss),
             **{name: int(record.get(name, 0)) for name in _FETCHED},
+            dropped={str(kind): int(count) for kind, count in dict(record.get("dropped", {})).items()},
         )
 
 

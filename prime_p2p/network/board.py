@@ -322,7 +322,7 @@ class Board:
     async def _find_again(self, peer_id: str, addresses: list[str]) -> None:
         try:
             await self._daemon.dial(peer_id, addresses, _KEEP_EVERY / 2)
-        except DaemonError as error:
+        except (DaemonError, ValueError, LookupError) as error:  # it may have said that it listens at no address
             log.debug("%s is still lost: %s", peer_id, error)
             return
         await self._node.protocol.call_ping(PeerID.from_base58(peer_id))

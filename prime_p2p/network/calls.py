@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 
 from prime_p2p.network import dropped
-from prime_p2p.network._hivemind import DHTID, PeerID, dht_pb2
+from prime_p2p.network._hivemind import DHTID, P2P, PeerID, dht_pb2
 from prime_p2p.network.allowance import Allowance
 
 MAX_CALL = 1 << 20  # bytes of a request or an answer; the daemon takes no more
@@ -37,16 +37,15 @@ class BadCall(ValueError):
     """A call of the DHT, or an answer to one, that no peer of ours would send."""
 
 
-class Calls:
-    """The calls that other peers make here, and ours to them."""
+class GuardedP2P(P2P):
+    """hivemind's P2P, which lets through only the calls that are in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._allowance = Allowance(_RATE, _STOCK)
 
-    def guarded(self, handler: Handler) -> Handler:
-        """``handler``, called for the requests that are in order."""
-
-        async def handle(request: Any, context: Any) -> Any:
+    async def _add_protobuf_unary_handler(self, name: str, handler: Handler, *types: Any, **options: Any) -> None:
+        async def guarded(request: Any, context: Any) -> Any:
             sender: str = context.remote_id.to_base58()
             try:
                 if self._allowance.take(sender, 1 + check_request(request, context.remote_id)):
@@ -56,18 +55,14 @@ class Calls:
                 raise
             return await handler(request, context)
 
-        return handle
+        await super()._add_protobuf_unary_handler(name, guarded, *types, **options)
 
-    def answered(self, answer: Any, peer: PeerID) -> Any:
-        """The answer of a peer, if it is in order.
-
-        Raises:
-            BadCall: it is not.
-        """
+    async def _call_unary_protobuf_handler(self, peer_id: PeerID, *call: Any) -> Any:
+        answer = await super()._call_unary_protobuf_handler(peer_id, *call)
         try:
-            check_answer(answer, peer)
+            check_answer(answer, peer_id)
         except BadCall as reason:
-            dropped.note("answer", reason, peer.to_base58())
+            dropped.note("answer", reason, peer_id.to_base58())
             raise
         return answer
 

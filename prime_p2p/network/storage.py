@@ -11,7 +11,7 @@ from prime_p2p.network._hivemind import DHTID, DHTLocalStorage, DictionaryDHTVal
 MOST_KEYS = 512
 MOST_OF_A_KEY = 1024  # records: as many as a call may bring
 MOST_BYTES_OF_A_KEY = 3 << 18  # all of them travel in one answer
-MOST_OF_A_PEER = 32  # records, over all keys: a peer has two in a run
+MOST_OF_A_PEER = 64  # records, over all keys: two in a run, and the manifest of a public one in up to 33
 MOST_BYTES = 64 << 20
 
 

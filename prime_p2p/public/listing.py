@@ -12,8 +12,6 @@ from prime_p2p.public.network import on_a_node
 from prime_p2p.public.run_address import RunAddress
 from prime_p2p.swarm import membership
 
-MOST = 256  # runs that are looked at: anybody can announce any number of them
-
 _HEADS = ("run", "peers", "outer step", "state", "admission", "address")
 
 
@@ -22,7 +20,7 @@ def listed(bootstrap: Sequence[str]) -> list[dict[str, Any]]:
 
     async def ask(node: Node) -> list[dict[str, Any]]:
         names = await membership.runs(node)
-        return [await _row(node, name, bootstrap[0]) for name in names[:MOST]]
+        return [await _row(node, name, bootstrap[0]) for name in names]
 
     return on_a_node(bootstrap, ask)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,8 +32,9 @@ from prime_p2p.state.messages import (
     Update,
     WrongBytes,
     protocol,
+    read_description,
 )
-from prime_p2p.state.piece_file import Contents
+from prime_p2p.state.piece_file import Contents, pieces_of
 
 
 class Lacking(TransferError):
@@ -59,9 +59,7 @@ class StateClient:
         stream = await self._ask(peer, AskDescription())
         try:
             await self._expect(stream, Description)
-            return dict(json.loads(await stream.receive_payload(stall=self.stall)))
-        except ValueError as error:
-            raise TransferError(f"{peer} sent a description that is no JSON object: {error}") from error
+            return read_description(peer, await stream.receive_payload(stall=self.stall))
         finally:
             self._end(stream)
 
@@ -102,6 +100,8 @@ class StateClient:
             head: Hashes = await self._expect(stream, Hashes)
             if head.n != n:
                 raise WrongBytes(f"{peer} has a state of {head.n} parameters, this model has {n}")
+            if stream.payload_left != pieces_of(n) * 32:
+                raise WrongBytes(f"{peer} has {stream.payload_left} bytes of hashes for a state of {n} parameters")
             listed = await stream.receive_payload(stall=self.stall)
         finally:
             self._end(stream)
@@ -139,7 +139,7 @@ class StateClient:
         if isinstance(message, (NotHere, Busy)):
             raise Lacking(f"{stream.peer_id} {'serves others' if isinstance(message, Busy) else 'does not have it'}")
         if not isinstance(message, kind):
-            raise WrongBytes(f"{stream.peer_id} answered with {message!r}")
+            raise WrongBytes(f"{stream.peer_id} answered with {message.kind!r}")
         return message
 
     async def _receive_parts(self, stream: Stream, buffer: memoryview) -> None:
@@ -173,9 +173,10 @@ class Session:
 
     async def receive_have(self) -> None:
         await self._client._expect(self._stream, Have)
+        length = self._stream.payload_left
+        if length not in (0, -(-self._count // 8)):
+            raise WrongBytes(f"{self._stream.peer_id} says what it has in {length} bytes, for {self._count} pieces")
         bits = await self._stream.receive_payload(stall=self._client.stall)
-        if bits and len(bits) != -(-self._count // 8):
-            raise WrongBytes(f"{self._stream.peer_id} says what it has in {len(bits)} bytes, for {self._count} pieces")
         self.have = _set_bits(bits, self._count) if bits else set(range(self._count))
 
     async def ask(self, index: int) -> None:

@@ -92,11 +92,11 @@ class Follower:
         return done
 
     def check_agreement(self, ours: dict[str, Any]) -> None:
-        """Refuse, with BadInput, to train something else than those who hold a state of the run."""
+        """Refuse, with BadInput, to train something else than those who hold a state of the run. One of them that
+        trains the same is enough to join: anybody can say of himself that he trains something else."""
         self._swarm.check_protocol()
-        for peer, beat in self._swarm.others().items():
-            if not beat.has_state or beat.description == description_hash(ours):
-                continue
+        held = {peer: beat.description for peer, beat in self._swarm.others().items() if beat.has_state}
+        for peer in held if description_hash(ours) not in held.values() else ():
             try:
                 theirs = self._swarm.call(self._client.description(peer))
             except (StreamError, FrameError, TransferError) as error:

@@ -154,6 +154,17 @@ def protocol(run: str) -> str:
     return stream_name(run, "state")
 
 
+def read_description(peer_id: str, payload: bytes) -> dict[str, Any]:
+    """The payload of a description that a peer sent. Raises WrongBytes where it is none."""
+    try:
+        description = json.loads(payload)
+    except (ValueError, RecursionError):
+        description = None
+    if not isinstance(description, dict):
+        raise WrongBytes(f"{peer_id} sent a description that is no JSON object")
+    return description
+
+
 def description_hash(description: dict[str, Any]) -> bytes:
     """16 bytes that are equal where two descriptions are."""
     return blake3(json.dumps(description, sort_keys=True).encode()).digest(16)

@@ -23,6 +23,11 @@ Arrays = tuple[Float32, Float32]  # anchor and momentum
 File = TypeVar("File", bound="PieceFile")
 
 
+def pieces_of(n: int) -> int:
+    """How many pieces a state of n parameters has."""
+    return 2 * -(-4 * n // PIECE)
+
+
 @dataclass(frozen=True)
 class Contents:
     """What a snapshot is made of: the state's numbers and the hash of every piece. The digest names all of it."""
@@ -39,7 +44,7 @@ class Contents:
     @property
     def fits(self) -> bool:
         """Whether there are as many hashes as a state of n parameters has pieces."""
-        return len(self.hashes) == 2 * -(-4 * self.n // PIECE)
+        return len(self.hashes) == pieces_of(self.n)
 
     def span(self, index: int) -> tuple[int, int]:
         """First byte and length of a piece in a file that holds the anchor and then the momentum."""

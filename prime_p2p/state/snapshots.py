@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Callable, Collection, Iterable
 
 from prime_p2p.network import tasks
@@ -50,7 +51,8 @@ class Snapshots:
         TransferError where nobody gives a state, OSError where there can be no file for it.
         """
         offers = await self._offers(digest)
-        begun = {bytes.fromhex(path.stem): path for path in self._shelf.directory.glob(f"*{SUFFIX}")}
+        files = self._shelf.directory.glob(f"*{SUFFIX}")
+        begun = {bytes.fromhex(path.stem): path for path in files if re.fullmatch(r"(?:[0-9a-f]{2})*", path.stem)}
         for wanted in choose(offers, digest, reach, begun):
             givers = [peer for peer, answer in offers.items() if wanted in answer.snapshots]
             contents = await self._contents(givers, wanted, n)

@@ -6,6 +6,10 @@ import logging
 import time
 from collections import Counter
 
+from prime_p2p.network import dropped
+from prime_p2p.network.frames import FrameError
+from prime_p2p.state.messages import WrongBytes
+
 logger = logging.getLogger(__name__)
 
 FIRST_BREAK = 2.0  # seconds that a peer is set aside for its first failure; each further one doubles it
@@ -25,6 +29,8 @@ class Standing:
         pause = min(LONGEST_BREAK, FIRST_BREAK * 2 ** min(self._failures[peer], 10))
         self._failures[peer] += 1
         self._until[peer] = time.monotonic() + pause
+        if isinstance(reason, (FrameError, WrongBytes)):
+            dropped.note("state", reason, peer)
         logger.info("%s is set aside for %.0f s: %s", peer, pause, reason)
 
     def later(self, peer: str) -> None:

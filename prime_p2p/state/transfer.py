@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from prime_p2p.state.shelf import Shelf
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE_TO_A_PEER = 2  # updates and sessions: a peer asks for one at a time, and the one before may end a moment later
 IDLE_STALLS = 6.0  # stall times that a session may be silent: who fetches asks again several times in that
 
 
@@ -80,7 +82,7 @@ class StateServer:
         self._source = source
         self._stall = stall
         self._pace = Pace(source.limits.rate * 1e6)
-        self._sessions = 0
+        self._serving: Counter[str] = Counter()  # by peer
         self.shelf: Shelf
 
     async def serve(self) -> None:
@@ -94,13 +96,29 @@ class StateServer:
         if isinstance(request, AskDescription):
             await stream.send(Description(), json.dumps(self._source.description).encode(), stall=self._stall)
         elif isinstance(request, AskUpdate):
-            await self._send_update(stream, request)
+            await self._in_turn(stream, self._send_update(stream, request))
         elif isinstance(request, AskOffers):
             await self._send_offers(stream)
         elif isinstance(request, AskHashes):
             await self._send_hashes(stream, request)
         elif isinstance(request, AskHave):
-            await self._session(stream, request)
+            await self._in_turn(stream, self._session(stream, request))
+
+    async def _in_turn(self, stream: Stream, giving: Coroutine[Any, Any, None]) -> None:
+        """Give what takes memory and time, to as many at once as may take it, and to no peer more than a share."""
+        try:
+            of_this_peer = self._serving[stream.peer_id]
+            if self._serving.total() >= self._source.limits.at_once or of_this_peer >= AT_ONCE_TO_A_PEER:
+                await stream.send(Busy(), stall=self._stall)
+                return
+            self._serving[stream.peer_id] += 1
+            try:
+                await giving
+            finally:
+                self._serving[stream.peer_id] -= 1
+                self._serving += Counter()  # forgets those that are at zero
+        finally:
+            giving.close()  # where it was not begun
 
     async def _send_update(self, stream: Stream, request: AskUpdate) -> None:
         journal = self._source.journal
@@ -145,29 +163,22 @@ class StateServer:
         await stream.send(head, b"".join(contents.hashes), stall=self._stall)
 
     async def _session(self, stream: Stream, request: AskHave) -> None:
-        if self._sessions >= self._source.limits.at_once:
-            await stream.send(Busy(), stall=self._stall)
+        file = await self._fetched(request.digest)
+        if file is None:
+            await stream.send(NotHere(), stall=self._stall)
             return
-        self._sessions += 1
-        try:
-            file = await self._fetched(request.digest)
-            if file is None:
+        await self._send_have(stream, file)
+        buffer = memoryview(bytearray(PIECE))
+        while True:  # until the other side closes the stream
+            asked = await stream.receive(stall=IDLE_STALLS * self._stall)
+            self.shelf.find(file.digest)
+            if isinstance(asked, AskHave):
+                await self._send_have(stream, file)
+            elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
+                await self._send_parts(stream, piece)
+            else:
                 await stream.send(NotHere(), stall=self._stall)
                 return
-            await self._send_have(stream, file)
-            buffer = memoryview(bytearray(PIECE))
-            while True:  # until the other side closes the stream
-                asked = await stream.receive(stall=IDLE_STALLS * self._stall)
-                self.shelf.find(file.digest)
-                if isinstance(asked, AskHave):
-                    await self._send_have(stream, file)
-                elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
-                    await self._send_parts(stream, piece)
-                else:
-                    await stream.send(NotHere(), stall=self._stall)
-                    return
-        finally:
-            self._sessions -= 1
 
     async def _fetched(self, digest: bytes) -> PieceFile | None:
         try:

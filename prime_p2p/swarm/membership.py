@@ -15,8 +15,9 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from prime_p2p.network import clock, tasks
+from prime_p2p.network import clock, dropped, tasks
 from prime_p2p.network.deadline import within
+from prime_p2p.network.frames import one_line
 from prime_p2p.network.node import Node
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm.gathering import Seen
@@ -34,6 +35,12 @@ BEAT_GAP = 0.25  # seconds at least between two heartbeats
 BEAT_LIVES = 15.0  # seconds a heartbeat stays in the DHT
 LEFT = "left"  # the state in the last heartbeat of a peer that has gone
 DHT_DEADLINE = 10.0  # seconds one look-up or store may take
+MOST_PEERS = 256  # others at most that a peer deals with: it keeps a stream to each
+MOST_RUNS = 64  # that are listed for people to look at
+AHEAD = 60.0  # seconds that a heartbeat may be ahead of our time
+
+PRINTABLE = r"^[^\p{C}\p{Zl}\p{Zp}]*$"  # nothing that moves a terminal's cursor, changes its colours or hides itself
+Time = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
 class Heartbeat(BaseModel):
@@ -47,13 +54,13 @@ class Heartbeat(BaseModel):
     """Tokens contributed to the whole lineage: the weight of the state."""
     description: Annotated[bytes, Field(max_length=32)] = b""
     """Hash of what all peers of the run must agree on."""
-    state: Annotated[str, Field(max_length=16)] = "joining"
+    state: Annotated[str, Field(max_length=16, pattern=PRINTABLE)] = "joining"
     expected: bool = False
     """Whether others should wait for this peer in the coming round."""
-    ready_at: Annotated[float, Field(ge=0)] = 0.0
+    ready_at: Time = 0.0
     """When the peer expects to have done its inner steps, on the swarm's clock, in unix seconds."""
-    sent_at: Annotated[float, Field(ge=0)] = 0.0
-    pace: Annotated[float, Field(ge=0, lt=2**31)] = 0.0
+    sent_at: Time = 0.0
+    pace: Time = 0.0
     """Seconds between the last two outer steps that the peer made; 0 where there are none yet."""
     protocol: Annotated[int, Field(ge=0, lt=2**31)] = PROTOCOL
     manifest: Annotated[int, Field(ge=0, lt=2**53)] = 0
@@ -62,10 +69,10 @@ class Heartbeat(BaseModel):
     """What lets the peer into a run that asks for an invitation."""
     session: Annotated[bytes, Field(max_length=16)] = b""
     """Tells two processes with one identity apart, see ``swarm.session``."""
-    began: Annotated[float, Field(ge=0)] = 0.0
+    began: Time = 0.0
     """When the session began, on the swarm's clock."""
-    name: Annotated[str, Field(max_length=64)] = ""
-    addresses: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=8)] = []
+    name: Annotated[str, Field(max_length=64, pattern=PRINTABLE)] = ""
+    addresses: Annotated[list[Annotated[str, Field(max_length=256, pattern=PRINTABLE)]], Field(max_length=8)] = []
 
     @property
     def has_state(self) -> bool:
@@ -97,13 +104,19 @@ def peers_key(run: str) -> str:
     return f"run/{run}/peers"
 
 
-def read_heartbeat(value: dict[str, Any]) -> Heartbeat | None:
-    """A heartbeat from a record, or None where it is none."""
+def read_heartbeat(peer_id: str, value: dict[str, Any]) -> Heartbeat | None:
+    """The heartbeat in a peer's record, or None where it is none."""
     try:
-        return Heartbeat.model_validate(value)
+        beat = Heartbeat.model_validate(value)
     except ValidationError as error:
-        logger.debug("a heartbeat that cannot be read: %s", error.errors(include_url=False)[0]["msg"])
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        place = ".".join(one_line(part) for part in first["loc"])
+        dropped.note("heartbeat", f"bad {place}: {first['msg']}", peer_id)
         return None
+    if beat.sent_at > clock.now() + AHEAD:
+        dropped.note("heartbeat", "it is from the future", peer_id)
+        return None
+    return beat
 
 
 class Membership:
@@ -231,12 +244,13 @@ class Membership:
             return
         if not self._node.online:
             return  # we see nobody, which says nothing of them
-        beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(value)) is not None}
+        beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(peer, value)) is not None}
         beats = {peer: beat for peer, beat in beats.items() if beat.state != LEFT}
         if (own := beats.pop(self._node.peer_id, None)) is not None:
             self._see_own(own)
         self.foreign = frozenset(beat.protocol for beat in beats.values()) - {PROTOCOL}
         beats = {peer: beat for peer, beat in beats.items() if beat.protocol == PROTOCOL and self.admits(peer, beat)}
+        beats = self._as_many_as_we_can_deal_with(beats)
         for peer, beat in beats.items():
             known = self._others.get(peer)
             if known is not None and known.sent_at >= beat.sent_at:
@@ -248,6 +262,13 @@ class Membership:
         self._others = fresh
         self._on_change()
 
+    def _as_many_as_we_can_deal_with(self, beats: dict[str, Heartbeat]) -> dict[str, Heartbeat]:
+        """Those we know already, and then the others, as long as there is room."""
+        if len(beats) <= MOST_PEERS:
+            return beats
+        dropped.note("heartbeat", f"{len(beats)} peers are in the run, we deal with {MOST_PEERS}")
+        return dict(sorted(beats.items(), key=lambda item: (item[0] not in self._others, item[0]))[:MOST_PEERS])
+
     def _see_own(self, beat: Heartbeat) -> None:
         before = self.session.outranked
         self.session.see(beat)
@@ -258,7 +279,7 @@ class Membership:
 async def runs(node: Node) -> list[str]:
     """The names of the runs whose peers, or authors, say that there are."""
     said = (value.get("run") for value in (await node.lookup(RUNS)).values())
-    return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})
+    return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})[:MOST_RUNS]
 
 
 async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
@@ -266,7 +287,7 @@ async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
     rows = []
     for name in await runs(node) if run is None else [run]:
         for peer, value in sorted((await node.lookup(peers_key(name))).items()):
-            beat = read_heartbeat(value)
+            beat = read_heartbeat(peer, value)
             if beat is not None and beat.state != LEFT:
                 rows.append(
                     {
