@@ -9,10 +9,13 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 import pytest
+from public_runs import author, signed
 
 from prime_p2p import bootstrap_node, peer_process
 from prime_p2p.lifetime import STOP_PATIENCE
 from prime_p2p.network.node import NodeConfig
+from prime_p2p.public import joining
+from prime_p2p.public.manifest import SignedManifest
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = [ROOT / "bootstrap" / "prime-p2p-bootstrap.service", ROOT / "peers" / "prime-p2p-peer.service"]
@@ -45,14 +48,33 @@ def service(unit: Path) -> dict[str, str]:
     return dict(parser["Service"])
 
 
+def filled(command: str, unit: Path) -> str:
+    """A unit's command with the example of its environment."""
+    if unit.parent.name == "peers":
+        lines = (unit.parent / "peer.env").read_text().splitlines()
+        environment = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    else:
+        environment = dict(re.findall(r'^# (OPTIONS)="(.*)"$', unit.read_text(), re.MULTILINE))
+    return re.sub(r"\$\{?(\w+)\}?", lambda name: environment[name[1]], command)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> SignedManifest:
+    return signed(author(tmp_path))
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_starts_a_command_with_options_that_it_has(
-    unit: Path, run: Cli, started: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    unit: Path,
+    run: Cli,
+    started: list[tuple[str, ...]],
+    published: SignedManifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    (example,) = re.findall(r'^# OPTIONS="(.*)"$', unit.read_text(), re.MULTILINE)
-    example = example.replace("/etc/prime-p2p/recipe.toml", "peers/tiny.toml")
-    program, *arguments = shlex.split(service(unit)["execstart"].replace("$OPTIONS", example))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(joining, "look_at", lambda address, directory: joining.Look(published))
+    program, *arguments = shlex.split(filled(service(unit)["execstart"], unit))
     assert Path(program).name == "prime-p2p"
     assert run(*arguments) == 0
     assert len(started) == 1
