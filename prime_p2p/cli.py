@@ -273,17 +273,20 @@ def doctor(
     from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.doctor import finding
     from prime_p2p.doctor.command import examine
+    from prime_p2p.doctor.needs import needs_of
     from prime_p2p.doctor.place import Place
+    from prime_p2p.estimate import Estimate
     from prime_p2p.recipe import Recipe
 
     loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
+    needs = None if loaded is None else needs_of(Estimate(loaded, loaded.round.max_group))
     where = Place(tuple(bootstrap or ()), host, port, tuple(announce or ()))
     folder = directory or Path("runs")
     if loaded is not None:
         where = replace(where, group=loaded.round.max_group)
         folder = directory or folder / loaded.run.name
     say = partial(print, file=sys.stderr, flush=True) if sys.stderr.isatty() else _say_nothing
-    findings = examine(folder, where, say)
+    findings = examine(folder, where, say, needs)
     print(finding.as_json(findings) if as_json else finding.as_lines(findings))
     return finding.exit_code(findings)
 

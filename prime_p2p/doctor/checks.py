@@ -25,6 +25,7 @@ from prime_p2p.doctor.facts import (
     Unknown,
 )
 from prime_p2p.doctor.finding import Finding
+from prime_p2p.monitor.text import size
 from prime_p2p.network.clock import LIMIT, NOTED
 
 NAMES = (
@@ -56,6 +57,7 @@ DEFAULT_RATE = 100.0  # Mbit/s: what a peer says that it can send, unless --band
 
 def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs | None = None) -> list[Finding]:
     """Everything that was found out, judged, in the order of ``NAMES``."""
+    needs = None if needs is None else at_hand(needs, gpu)
     return [
         python(machine.python),
         _judged("packages", machine.packages, packages),
@@ -72,6 +74,23 @@ def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs |
         _judged("reach", network.reached, reach),
         _judged("bandwidth", network.bandwidth, bandwidth),
     ]
+
+
+def room(memory_: Space | Unknown, disk_: Space | Unknown, gpu: Gpu | Unknown, needs: Needs) -> list[Finding]:
+    """Whether a recipe fits a machine, whatever else there is to say of it."""
+    needs = at_hand(needs, gpu)
+    return [
+        _judged("memory", memory_, lambda space: memory(space, needs)),
+        _judged("disk", disk_, lambda space: disk(space, needs)),
+        _judged("gpu", gpu, lambda found: accelerator(found, needs)),
+    ]
+
+
+def at_hand(needs: Needs, gpu: Gpu | Unknown) -> Needs:
+    """What a recipe needs where it would be trained: without a GPU that can be used, the model is in memory too."""
+    if isinstance(gpu, Gpu) and gpu.found and not gpu.error:
+        return needs
+    return Needs(needs.memory_bytes + needs.gpu_bytes, needs.disk_bytes, 0)
 
 
 def _judged(name: str, fact: Fact | Unknown, check: Callable[[Fact], Finding]) -> Finding:
@@ -129,12 +148,12 @@ def disk(fact: Space, needs: Needs | None = None) -> Finding:
 
 
 def _room(name: str, fact: Space, needed: int | None, least: int, advice: str) -> Finding:
-    figure = f"{_bytes(fact.free)} free"
+    figure = f"{size(fact.free)} free"
     if needed is None:
         if fact.free < least:
-            return Finding(name, "warning", figure, f"a small peer takes {_bytes(least)}", advice)
+            return Finding(name, "warning", figure, f"a small peer takes {size(least)}", advice)
         return Finding(name, "ok", figure)
-    text = f"the recipe needs {_bytes(needed)}"
+    text = f"the recipe needs {size(needed)}"
     if fact.free < needed:
         return Finding(name, "problem", figure, text, advice)
     if fact.free * TIGHT < needed:
@@ -185,11 +204,11 @@ def accelerator(fact: Gpu, needs: Needs | None = None) -> Finding:
             "gpu", "warning", fact.name or fact.found, f"PyTorch cannot use it: {fact.error}", _gpu_advice(fact)
         )
     several = f"{fact.count} of " if fact.count > 1 else ""
-    figure = f"{several}{fact.name}, {_bytes(fact.memory)}"
+    figure = f"{several}{fact.name}, {size(fact.memory)}"
     said = [f"driver {fact.driver}" * bool(fact.driver), f"CUDA {fact.cuda}", "bf16" if fact.bf16 else "no bf16"]
     text = ", ".join(part for part in said if part)
     if needs is not None and needs.gpu_bytes > fact.memory:
-        text = f"the recipe needs {_bytes(needs.gpu_bytes)}"
+        text = f"the recipe needs {size(needs.gpu_bytes)}"
         return Finding("gpu", "problem", figure, text, "take a smaller batch, or --device cpu")
     return Finding("gpu", "ok", figure, text)
 
@@ -255,7 +274,3 @@ def bandwidth(fact: Bandwidth) -> Finding:
 
 def _rate(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -209,7 +209,7 @@ def join(
     look = joining.look_at(parsed, directory)
     public = PublicRun(look.signed, directory, invitation)
     print("\n".join(f"{word:<10}  {text}" for word, text in joining.description(look)), file=sys.stderr)
-    joining.check_room(look, joining.Machine.here(directory, joining.gpu_memory(device)))
+    joining.check_room(look, directory, device)
     if not yes:
         typer.confirm(f"train in this run, with files in {directory}?", default=True, abort=True, err=True)
     return run(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prime_p2p.bandwidth import written_bandwidth
+from prime_p2p.doctor import machine
+from prime_p2p.doctor.checks import room
+from prime_p2p.doctor.facts import Gpu
+from prime_p2p.doctor.gpu import GpuProbe
+from prime_p2p.doctor.needs import needs_of
 from prime_p2p.errors import BadInput, Unreachable
-from prime_p2p.estimate import Estimate
+from prime_p2p.estimate import WANTED_SHARE, Estimate
 from prime_p2p.monitor.text import printable, size
 from prime_p2p.network.node import Node
 from prime_p2p.public import manifest_records
@@ -24,6 +27,8 @@ from prime_p2p.recipe import Recipe
 from prime_p2p.swarm import membership
 
 logger = logging.getLogger(__name__)
+
+GPU_ANSWERS = 30.0  # seconds for PyTorch to say what there is
 
 
 @dataclass(frozen=True)
@@ -82,51 +87,17 @@ def look_at(address: RunAddress, kept_in: Path) -> Look:
     return Look(found, peers)
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What this machine has, in bytes. ``gpu`` is the memory of the device to train on, 0 where that is the CPU."""
+def check_room(look: Look, directory: Path, device: str) -> None:
+    """Raises BadInput, with the number that is short, where the machine is too small for the run.
 
-    memory: int
-    disk: int
-    gpu: int
-
-    @classmethod
-    def here(cls, directory: Path, gpu: int) -> Machine:
-        """``directory`` is where the peer is to keep its files; it need not be there yet."""
-        existing = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
-        return cls(_available_memory(), shutil.disk_usage(existing).free, gpu)
-
-
-def _available_memory() -> int:
-    """Bytes that a process may take without the machine having to swap."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def check_room(look: Look, machine: Machine) -> None:
-    """Raises BadInput, with the number that is short, where the machine is too small for the run."""
-    needs, batch = look.estimate, look.recipe.inner.batch_size
-    on_device = needs.model_bytes + needs.activation_bytes(1)
-    host = needs.host_bytes + (0 if machine.gpu else on_device)
-    rows = [
-        ("GPU memory", on_device, machine.gpu, "a GPU with more, or --device cpu") if machine.gpu else None,
-        ("memory", host, machine.memory, "a machine with more, or end other programs"),
-        ("disk space", needs.disk_bytes, machine.disk, "more room, or another folder with --dir"),
-    ]
-    for what, needed, there, advice in filter(None, rows):
-        if needed > there:
-            raise BadInput(
-                f"this machine is too small for run {look.signed.manifest.name}: it needs {size(needed)} of {what} and "
-                f"there are {size(there)}; it takes {advice}"
-            )
-    if machine.gpu and needs.largest_batch(machine.gpu) < batch:
-        raise BadInput(
-            f"this machine is too small for run {look.signed.manifest.name}: a batch of {batch} sequences needs "
-            f"{size(needs.gpu_bytes)} of GPU memory and there are {size(machine.gpu)}; it takes a GPU with more"
-        )
+    ``device`` is the peer's, and ``directory`` where it is to keep its files; that need not be there yet.
+    """
+    with GpuProbe() as probe:
+        gpu = Gpu() if device == "cpu" else probe.result(GPU_ANSWERS)
+    found = room(machine.memory(), machine.disk(directory), gpu, needs_of(look.estimate))
+    short = [f"{one.name}: {one.figure}, {one.text}; {one.advice}" for one in found if one.result == "problem"]
+    if short:
+        raise BadInput(f"this machine is too small for run {look.signed.manifest.name}: {'. '.join(short)}")
 
 
 _ADMITTED = {"open": "open to anybody", "allow": "peers that its author has listed", "token": "by invitation"}
@@ -138,7 +109,6 @@ def description(look: Look) -> list[tuple[str, str]]:
     shape = recipe.model
     phase = {"pause": ", paused by its author", "end": ", ended"}.get(manifest.terms.phase_at(look.step), "")
     progress = f"outer step {look.step} of {recipe.run.outer_steps or 'no end'}{phase}"
-    rounds = f"{size(needs.round_bytes)} each way every {recipe.round.inner_steps} inner steps"
     on_device = needs.model_bytes + needs.activation_bytes(recipe.inner.batch_size)
     lines = [
         ("run", f"{manifest.name}, manifest {manifest.sequence} signed by {manifest.author}"),
@@ -148,31 +118,20 @@ def description(look: Look) -> list[tuple[str, str]]:
         ("admission", _ADMITTED[manifest.admission.rule]),
         ("memory", f"{size(on_device)} where the model is, {size(needs.host_bytes)} beside it"),
         ("disk", f"{size(needs.disk_bytes)} at most"),
-        ("traffic", rounds),
+        *_network(look),
     ]
-    if look.pace:
-        step = max(look.pace - needs.round_seconds(1000.0), 0.9 * look.pace) / recipe.round.inner_steps
-        bandwidth = needs.minimum_bandwidth(step)
-        lines[-1] = (
-            "traffic",
-            f"{rounds}: {size(needs.round_bytes * 3600 / look.pace)} an hour at the pace of the run",
-        )
-        lines.append(
-            (
-                "bandwidth",
-                f"{written_bandwidth(bandwidth)} or more, for 90 % of the time computing" if bandwidth else "any",
-            )
-        )
     return [(word, printable(text)) for word, text in lines]
 
 
-def gpu_memory(device: str) -> int:
-    """Bytes of memory of the GPU that a peer with this ``--device`` would train on; 0 where that is the CPU."""
-    if device == "cpu":
-        return 0
-    import torch
-
-    if not torch.cuda.is_available():
-        return 0  # where a GPU was asked for, starting the peer says what is wrong
-    index = int(device.partition(":")[2] or 0)
-    return int(torch.cuda.get_device_properties(index).total_memory)
+def _network(look: Look) -> list[tuple[str, str]]:
+    needs, inner_steps = look.estimate, look.recipe.round.inner_steps
+    each = f"{size(needs.round_bytes)} each way every {inner_steps} inner steps"
+    if not look.pace:
+        return [("traffic", each)]
+    hourly = size(needs.round_bytes * 3600 / look.pace)
+    computing = WANTED_SHARE * look.pace / inner_steps
+    bandwidth = needs.minimum_bandwidth(computing)
+    enough = (
+        f"{written_bandwidth(bandwidth)}/s or more, to compute {WANTED_SHARE:.0%} of the time" if bandwidth else "any"
+    )
+    return [("traffic", f"{each}: {hourly} an hour at the pace of the run"), ("bandwidth", enough)]
