@@ -96,8 +96,9 @@ def best_address(addresses: Sequence[str], announced: Sequence[str] = ()) -> str
 
 
 def _remoteness(address: str, announced: Sequence[str]) -> tuple[int, int]:
-    """Smaller is easier to reach from elsewhere; TCP goes before anything built on it or on UDP."""
-    plain = 0 if re.fullmatch(r"/[^/]+/[^/]+/tcp/\d+(/p2p/[^/]+)?", address) else 1
+    """Smaller is easier to reach from elsewhere; IPv4 goes before IPv6, and TCP before anything built on it or UDP."""
+    plain = 0 if re.fullmatch(r"/[^/]+/[^/]+/tcp/\d+(/p2p/[^/]+)?", address) else 2
+    plain += address.startswith("/ip6/")
     if any(address == one or address.startswith(f"{one}/p2p/") for one in announced):
         return 0, plain
     host = address.split("/")[2] if address.count("/") >= 2 else ""

@@ -15,6 +15,7 @@ from prime_p2p.bench.commands import app as bench
 from prime_p2p.errors import PrimeError
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.text import visible
+from prime_p2p.network.ports import PEER_PORT
 from prime_p2p.options import (
     AnnounceOption,
     BandwidthOption,
@@ -76,7 +77,7 @@ def swarm(
 @app.command()
 def bootstrap(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 31337,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="IP address to listen at.")] = "0.0.0.0",
+    host: HostOption = None,
     identity: Annotated[Path, typer.Option(metavar="FILE", help="Private key, made when missing.")] = Path(
         "identity.key"
     ),
@@ -93,12 +94,13 @@ def bootstrap(
     """Serve as the address that peers find each other by. Prints one line: the multiaddress to give to them."""
     from prime_p2p import bootstrap_node
     from prime_p2p.network.node import NodeConfig
+    from prime_p2p.network.ports import everywhere
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     config = NodeConfig(
         identity=identity,
         bootstrap=tuple(others or ()),
-        host=host,
+        hosts=tuple(host or everywhere()),
         port=port,
         announce=tuple(announce or ()),
         relay=True,
@@ -114,8 +116,8 @@ def peer(
     recipe: RecipeOption,
     directory: DirectoryOption = None,
     identity: IdentityOption = None,
-    host: HostOption = "0.0.0.0",
-    port: PortOption = 0,
+    host: HostOption = None,
+    port: PortOption = None,
     announce: AnnounceOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
@@ -132,9 +134,8 @@ def peer(
 ) -> int:
     """Join a run and train in it."""
     from prime_p2p.builtin_recipes import find_recipe
-    from prime_p2p.peer_process import PeerOptions, run
+    from prime_p2p.peer_process import PeerOptions, place_of, run
     from prime_p2p.recipe import Recipe
-    from prime_p2p.swarm.swarm import SwarmOptions
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
@@ -144,7 +145,7 @@ def peer(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=SwarmOptions(identity, host, port, tuple(announce or ()), bandwidth),
+            swarm=place_of(identity, host, port, announce, bandwidth),
             threads=threads,
             device=device,
             json=as_json,
@@ -261,8 +262,8 @@ def doctor(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Folder of the peer.", show_default="runs/NAME")
     ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="IP address to listen at.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 0,
+    host: HostOption = None,
+    port: PortOption = PEER_PORT,
     announce: AnnounceOption = None,
     recipe: Annotated[
         str | None, typer.Option(metavar="FILE", help="What the run is, to compare this machine with.")
@@ -276,11 +277,12 @@ def doctor(
     from prime_p2p.doctor.needs import needs_of
     from prime_p2p.doctor.place import Place
     from prime_p2p.estimate import Estimate
+    from prime_p2p.network.ports import everywhere
     from prime_p2p.recipe import Recipe
 
     loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
     needs = None if loaded is None else needs_of(Estimate(loaded, loaded.round.max_group))
-    where = Place(tuple(bootstrap or ()), host, port, tuple(announce or ()))
+    where = Place(tuple(bootstrap or ()), tuple(host or everywhere()), port or 0, tuple(announce or ()))
     folder = directory or Path("runs")
     if loaded is not None:
         where = replace(where, group=loaded.round.max_group)

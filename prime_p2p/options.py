@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from prime_p2p.monitor import logs
+from prime_p2p.network.ports import PEER_PORT
 
 RecipeOption = Annotated[
     str,
@@ -33,8 +34,21 @@ IdentityOption = Annotated[
     Path | None,
     typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder"),
 ]
-HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="IP address to listen at.")]
-PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")]
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="ADDRESS", help="IP address to listen at; repeatable.", show_default="all of them"),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="N",
+        help="TCP port; 0 takes any free one.",
+        show_default=f"{PEER_PORT}, or the next free one",
+    ),
+]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_paren
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
+from prime_p2p.network.ports import PEER_PORT, everywhere
 from prime_p2p.peer_folder import owned
 from prime_p2p.public.public_run import PublicRun
 from prime_p2p.recipe import Recipe
@@ -96,6 +98,24 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
     public = options.public
     course = Course(Terms(options.recipe)) if public is None else public.course
     return Peer(course, options.directory, device, swarm, News(reporter, metrics))
+
+
+def place_of(
+    identity: Path | None,
+    hosts: Sequence[str] | None,
+    port: int | None,
+    announce: Sequence[str] | None,
+    bandwidth: float,
+) -> SwarmOptions:
+    """Where a peer is, from its options: without them at all addresses, and at the usual port or the next free one."""
+    return SwarmOptions(
+        identity,
+        tuple(hosts or everywhere()),
+        PEER_PORT if port is None else port,
+        tuple(announce or ()),
+        bandwidth,
+        or_next=port is None,
+    )
 
 
 class Stopped(Exception):

@@ -179,7 +179,7 @@ async def _ask(worker: Worker, timeout: float) -> Answer:
 
 @contextlib.asynccontextmanager
 async def _joiner(folder: Path, cards: list[Answer]) -> AsyncIterator[_Joiner]:
-    node = await Node.create(NodeConfig(folder / "identity.key", (cards[0]["address"],), "127.0.0.1"))
+    node = await Node.create(NodeConfig(folder / "identity.key", (cards[0]["address"],)))
     try:
         yield _Joiner(node, folder / "joiner", cards)
     finally:

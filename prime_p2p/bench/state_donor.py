@@ -80,7 +80,7 @@ async def _donate(options: dict[str, Any]) -> None:
     state, digests = _outer_step(options["params"], journal)
     async with contextlib.AsyncExitStack() as opened:
         answer = opened.enter_context(answering())
-        node = await Node.create(NodeConfig(folder / "identity.key", (first["address"],) if first else (), "127.0.0.1"))
+        node = await Node.create(NodeConfig(folder / "identity.key", (first["address"],) if first else ()))
         opened.push_async_callback(node.close)
         await StateServer(node, RUN, Source(lambda: state, journal, {}, folder), state_raw.STALL).serve()
         await state_raw.serve(node, state)

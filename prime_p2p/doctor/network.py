@@ -6,7 +6,7 @@ import asyncio
 import resource
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from prime_p2p.network import clock
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.deadline import within
 from prime_p2p.network.identity import Identity
-from prime_p2p.network.node import MAX_STREAMS, Node, NodeConfig, held_port, listen_address, peer_of
+from prime_p2p.network.node import MAX_STREAMS, Node, NodeConfig, peer_of
+from prime_p2p.network.ports import HeldPort, listen_addresses
 from prime_p2p.network.speed import Speed
 from prime_p2p.temporary import TemporaryFolder
 
@@ -46,7 +47,7 @@ _OTHER_FILES = 64  # of a peer: libraries, data, journal and log; about 20 on a 
 
 def check_place(place: Place) -> None:
     """Raise BadInput where an address is none."""
-    listen_address(place.host, place.port)
+    listen_addresses(place.hosts, place.port)
     for address in place.bootstrap:
         peer_of(address)
 
@@ -88,10 +89,10 @@ def identity(path: Path) -> IdentityFile:
         return IdentityFile(path, "", str(error), open_to_others)
 
 
-def port(host: str, number: int) -> Port:
+def port(hosts: Sequence[str], number: int) -> Port:
     """Whether a peer could listen there at this moment."""
     try:
-        held_port(host, number).close()
+        HeldPort(hosts, number).close()
     except BadInput as error:
         return Port(number, str(error))
     return Port(number, "")
@@ -111,7 +112,7 @@ class _Look:
         found = Network(
             descriptors=descriptors(self._place.group),
             identity=identity(directory / "identity.key"),
-            port=port(self._place.host, self._place.port),
+            port=port(self._place.hosts, self._place.port),
             daemon=await self._daemon(),
             joined=nobody,
             clock=Unknown("it was not compared: give the address of the swarm with --bootstrap"),
@@ -149,9 +150,9 @@ class _Look:
         config = NodeConfig(
             self._keys / "joined.key",
             place.bootstrap,
-            place.host,
-            number,
-            place.announce,
+            hosts=place.hosts,
+            port=number,
+            announce=place.announce,
             join_timeout=self._left(_JOIN),
         )
         try:

@@ -23,7 +23,7 @@ class Place:
     """
 
     bootstrap: tuple[str, ...] = ()
-    host: str = "0.0.0.0"
+    hosts: tuple[str, ...] = ("0.0.0.0",)
     port: int = 0
     announce: tuple[str, ...] = ()
     group: int = 32

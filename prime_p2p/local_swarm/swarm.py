@@ -129,9 +129,8 @@ class _Plan:
     def peer(self, name: str, address: str) -> Child:
         sets = itertools.chain.from_iterable(("--set", override) for override in self.overrides)
         options = ("--recipe", str(self.options.recipe), "--bootstrap", address, "--dir", str(self.directory / name))
-        return self.child(
-            name, "peer", *options, "--host", "127.0.0.1", "--threads", str(self.threads), "--json", *sets
-        )
+        here = ("--host", "127.0.0.1", "--port", "0")
+        return self.child(name, "peer", *options, *here, "--threads", str(self.threads), "--json", *sets)
 
 
 def _overrides(options: SwarmOptions) -> tuple[str, ...]:

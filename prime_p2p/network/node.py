@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import errno
-import ipaddress
 import logging
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ from prime_p2p.network.frames import FrameError, Schema
 from prime_p2p.network.identity import Identity, is_peer_id
 from prime_p2p.network.join import join
 from prime_p2p.network.pipe import Pipe
+from prime_p2p.network.ports import hold_port, listen_addresses
 from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost, StreamStalled
 from prime_p2p.network.supervisor import Supervisor
 
@@ -29,8 +27,6 @@ log = logging.getLogger(__name__)
 
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
-_ORPHANED = 2.0  # seconds that a daemon may outlive its process, and hold the port; usually some milliseconds
-_LOOK_AGAIN = 0.1  # seconds between two looks at a port that is taken
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 Gate = Callable[[str], Awaitable[bool]]
@@ -43,7 +39,8 @@ class NodeConfig:
     Attributes:
         identity: file of the private key, made if there is none.
         bootstrap: multiaddrs of peers to find the others by, each with its /p2p/ part.
-        host, port: IP address and TCP port to listen on; port 0 is any free one.
+        hosts, port: IP addresses and the TCP port to listen on; port 0 is any free one.
+        or_next: take the next free port above it where it is taken.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
         relay: serve as a relay for peers behind NAT; needs a public address.
         may_be_first: go on where no bootstrap peer answers; they are looked for again all the time.
@@ -53,8 +50,9 @@ class NodeConfig:
 
     identity: Path
     bootstrap: tuple[str, ...] = ()
-    host: str = "127.0.0.1"
+    hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 0
+    or_next: bool = False
     announce: tuple[str, ...] = ()
     relay: bool = False
     may_be_first: bool = False
@@ -89,13 +87,13 @@ class Node:
         bootstrap = {address: peer_of(address) for address in config.bootstrap}
         for address in config.announce:
             _check_announced(address)
-        listen_address(config.host, config.port)
+        listen_addresses(config.hosts, config.port)
         async with contextlib.AsyncExitStack() as opened:
-            port = opened.enter_context(await _port_to_hold(config.host, config.port)).getsockname()[1]
+            held = opened.enter_context(contextlib.closing(await hold_port(config.hosts, config.port, config.or_next)))
             identity = Identity.load_or_create(config.identity)
             opened.enter_context(identity.lock())
             others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
-            listen = (listen_address(config.host, port),)
+            listen = listen_addresses(config.hosts, held.port)
             daemon = DaemonConfig(identity.path, listen, config.announce, tuple(others), config.relay)
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
@@ -261,68 +259,3 @@ def _is_multiaddr(address: str) -> bool:
     except (ValueError, LookupError):
         return False
     return True
-
-
-def listen_address(host: str, port: int) -> str:
-    """The multiaddr of an IP address and a TCP port.
-
-    Raises:
-        BadInput: they are none.
-    """
-    try:
-        version = ipaddress.ip_address(host).version
-    except ValueError:
-        raise BadInput(f"host {host!r} is no IP address") from None
-    if not 0 <= port < 65536:
-        raise BadInput(f"port {port} is not between 0 and 65535")
-    return f"/ip{version}/{host}/tcp/{port}"
-
-
-async def _port_to_hold(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, see `_bound`; a moment later, if the daemon of a process just killed has it.
-
-    Raises:
-        BadInput: the port is taken and stays so, or cannot be had at all.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _ORPHANED
-    while True:
-        try:
-            return _bound(host, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or loop.time() > deadline:
-                raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
-        await asyncio.sleep(_LOOK_AGAIN)
-
-
-def held_port(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, see `_bound`.
-
-    Raises:
-        BadInput: it cannot be bound.
-    """
-    try:
-        return _bound(host, port)
-    except OSError as error:
-        raise BadInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket that is bound to the port, or to a free one for 0, and never listens: its daemons do, one after another.
-
-    The first bind is one that no listener allows: a daemon would share the port with another one without a word. The
-    second one allows our daemons in, and keeps the port from being given to anybody who asks for a free one.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-    held = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((host, port))
-    except OSError:
-        held.close()
-        raise
-    return held

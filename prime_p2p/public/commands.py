@@ -182,8 +182,8 @@ def join(
         ),
     ] = None,
     identity: IdentityOption = None,
-    host: HostOption = "0.0.0.0",
-    port: PortOption = 0,
+    host: HostOption = None,
+    port: PortOption = None,
     announce: AnnounceOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
@@ -195,12 +195,11 @@ def join(
     verbose: VerboseOption = False,
 ) -> int:
     """Join a public run by its address: shows what it is, asks once, and trains in it."""
-    from prime_p2p.peer_process import PeerOptions, run
+    from prime_p2p.peer_process import PeerOptions, place_of, run
     from prime_p2p.public import joining
     from prime_p2p.public.admission import Invitation
     from prime_p2p.public.public_run import PublicRun
     from prime_p2p.public.run_address import RunAddress
-    from prime_p2p.swarm.swarm import SwarmOptions
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     parsed = RunAddress.parse(address)
@@ -217,7 +216,7 @@ def join(
             recipe=public.terms.base,
             bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.signed.manifest.bootstraps])),
             directory=directory,
-            swarm=SwarmOptions(identity, host, port, tuple(announce or ()), bandwidth),
+            swarm=place_of(identity, host, port, announce, bandwidth),
             threads=threads,
             device=device,
             json=as_json,

@@ -40,16 +40,22 @@ class SwarmOptions:
     """How this peer is reached, and what it tells others of itself.
 
     ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
-    ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it.
+    ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it. With ``or_next`` the peer
+    takes the next free port above ``port`` where that is taken.
     """
 
     identity: Path | None = None
-    host: str = "127.0.0.1"
+    hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 0
     announce: tuple[str, ...] = ()
     bandwidth: float = 100.0
     name: str = ""
     policy: RoundPolicy = field(default_factory=RoundPolicy)
+    or_next: bool = False
+
+    def node(self, identity: Path, bootstrap: Sequence[str]) -> NodeConfig:
+        """What the node of this peer is to be like."""
+        return NodeConfig(identity, tuple(bootstrap), self.hosts, self.port, self.or_next, self.announce)
 
 
 @dataclass(frozen=True)
@@ -93,9 +99,7 @@ class Swarm:
             identity = self._temporary.path / "identity.key"
         self._loop = LoopThread(f"swarm-{run}")
         try:
-            opened = self._open(
-                NodeConfig(identity, tuple(bootstrap), self.options.host, self.options.port, self.options.announce)
-            )
+            opened = self._open(self.options.node(identity, bootstrap))
             self.node, self._runner, self._membership = self.call(opened)
         except BaseException:
             self._loop.close()

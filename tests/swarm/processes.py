@@ -121,7 +121,7 @@ def overrides(**settings: Any) -> list[str]:
 
 def peer_arguments(bootstrap: str, directory: Path, recipe: Path = RECIPE, **settings: Any) -> list[str]:
     """What the command line of a small peer is given; ``settings`` are those of the recipe."""
-    place = ["--bootstrap", bootstrap, "--dir", str(directory), "--host", "127.0.0.1"]
+    place = ["--bootstrap", bootstrap, "--dir", str(directory), "--host", "127.0.0.1", "--port", "0"]
     return ["peer", "--recipe", str(recipe), *place, "--threads", "1", *overrides(**settings)]
 
 

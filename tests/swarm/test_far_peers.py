@@ -26,7 +26,7 @@ WITHIN = 60
 
 async def peer(identity: str, host: str, *bootstrap: str) -> None:
     """Say where we are, and talk to each peer that is named on standard input."""
-    node = await Node.create(NodeConfig(Path(identity), bootstrap, host=host))
+    node = await Node.create(NodeConfig(Path(identity), bootstrap, hosts=(host,)))
     try:
         await node.serve(ECHO, DATA, echo)
         print((await node.addresses())[0], flush=True)

@@ -356,8 +356,8 @@ def test_a_node_may_find_itself_among_its_bootstrap_peers() -> None:
         {"announce": ("/ip4/192.0.2.1/tcp/0",)},
         {"announce": ("192.0.2.1:4001",)},
         {"announce": ("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWK9uk86iTg1VjQEvTiKpewt1oyzF5jkQkAaXEM6tqKyaC",)},
-        {"host": "localhost"},
-        {"host": "192.0.2.1"},
+        {"hosts": ("localhost",)},
+        {"hosts": ("192.0.2.1",)},
         {"port": 70000},
     ],
 )

@@ -17,6 +17,7 @@ from prime_p2p.local_swarm import swarm as local_swarm
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.logs import LogFormat, LogLevel
 from prime_p2p.network.node import NodeConfig
+from prime_p2p.network.ports import everywhere
 from prime_p2p.swarm.swarm import SwarmOptions
 
 Cli = Callable[..., int]
@@ -176,14 +177,14 @@ def test_the_status_can_be_had_as_json(
 
 def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     arguments = (
-        "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --port 5 --announce c"
-        " --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json --stop-with-parent"
+        "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --host ::1 --port 5"
+        " --announce c --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json --stop-with-parent"
     )
     assert run("peer", *arguments.split()) == 7
     (options,) = peer_options
     assert options.recipe.inner.batch_size == 3
     assert (options.bootstrap, options.directory) == (("a", "b"), Path("home"))
-    assert options.swarm == SwarmOptions(Path("key"), "127.0.0.1", 5, ("c",), 50.0)
+    assert options.swarm == SwarmOptions(Path("key"), ("127.0.0.1", "::1"), 5, ("c",), 50.0)
     assert (options.threads, options.device) == (2, "cpu")
     assert (options.json, options.stop_with_parent) == (True, True)
 
@@ -219,6 +220,14 @@ def test_a_peer_lives_in_a_folder_named_after_the_run(run: Cli, peer_options: li
     assert (options.directory, options.swarm.identity) == (Path("runs/mine"), None)
 
 
+def test_a_peer_listens_everywhere_on_a_port_to_forward_or_the_next_one(
+    run: Cli, peer_options: list[peer_process.PeerOptions]
+) -> None:
+    run("peer", "--recipe", "tiny", "--bootstrap", "a")
+    (options,) = peer_options
+    assert (options.swarm.hosts, options.swarm.port, options.swarm.or_next) == (everywhere(), 31330, True)
+
+
 def test_a_bootstrap_node_prints_its_address_and_nothing_else(
     run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,7 +243,7 @@ def test_a_bootstrap_node_prints_its_address_and_nothing_else(
     assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337", *given) == 0
     assert capsys.readouterr().out == "/ip4/192.0.2.1/tcp/31337/p2p/x\n"
     (config,) = configs
-    assert (config.host, config.port, config.relay) == ("0.0.0.0", 31337, True)
+    assert (config.hosts, config.port, config.relay) == (everywhere(), 31337, True)
     assert config.announce == ("/dns4/example.org/tcp/31337",)
     assert (config.bootstrap, config.may_be_first) == (tuple(others), True)
 

@@ -112,7 +112,7 @@ print(found["folder"].result, found["swarm"].result, found["daemon"].result, fou
     assert done.stdout.startswith("ok note problem the code of the network cannot be loaded")
 
 
-@pytest.mark.parametrize("place", [Place(bootstrap=("nonsense",)), Place(host="nonsense")])
+@pytest.mark.parametrize("place", [Place(bootstrap=("nonsense",)), Place(hosts=("nonsense",))])
 def test_an_address_that_is_none_is_refused_before_anything_is_started(place: Place, tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(BadInput, match="nonsense"):

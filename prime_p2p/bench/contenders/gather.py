@@ -22,7 +22,7 @@ class Gather:
 
     def __init__(self, options: Options, mine: Float32) -> None:
         self._others = options.peers - 1
-        self._swarm = Swarm(_RUN, options.known, SwarmOptions(options.identity, options.address))
+        self._swarm = Swarm(_RUN, options.known, SwarmOptions(options.identity, (options.address,)))
         self._swarm.on_phase = self._phase
         self._step, self._digest, self._tokens = 0, bytes(32), 0
         self._formed = 0.0

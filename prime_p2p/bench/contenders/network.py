@@ -22,7 +22,7 @@ class NodeOfTeam:
 
     def __init__(self, options: Options) -> None:
         self.loop = LoopThread()
-        config = NodeConfig(options.identity, options.known, options.address)
+        config = NodeConfig(options.identity, options.known, (options.address,))
         self.node: Node = self.loop.run(Node.create(config), 60)
         self.address = self.loop.run(self.node.addresses(), 10)[0]
 

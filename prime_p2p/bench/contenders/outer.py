@@ -27,7 +27,7 @@ class Outer:
         self._pieces = torch.from_numpy(mine).tensor_split(_TENSORS)
         self._model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros_like(piece)) for piece in self._pieces])
         bandwidth = options.bandwidths[options.rank] if options.bandwidths else 100.0
-        swarm = SwarmOptions(options.identity, options.address, bandwidth=bandwidth, policy=_POLICY)
+        swarm = SwarmOptions(options.identity, (options.address,), bandwidth=bandwidth, policy=_POLICY)
         self._swarm = Swarm("benchmark", options.known, swarm)
 
     def ready(self) -> dict[str, Any]:
