@@ -80,9 +80,9 @@ def _enclosed(command: Sequence[str]) -> list[str]:
 class Hosts:
     """The hosts of ``sides``: one switch each, and a cable between the two."""
 
-    def __init__(self, sides: Sequence[Sequence[str]]) -> None:
+    def __init__(self, sides: Sequence[Sequence[str]], prefix: str = PREFIX) -> None:
         """Make them. Raises PrimeError, and leaves nothing then."""
-        self._addresses = addresses([name for names in sides for name in names])
+        self._addresses = addresses([name for names in sides for name in names], prefix)
         self._ports: dict[str, str] = {}
         self._made: list[str] = []
         try:
@@ -142,7 +142,7 @@ class Hosts:
         ip(reversed(made), force=True)
 
 
-def addresses(names: Sequence[str]) -> dict[str, str]:
+def addresses(names: Sequence[str], prefix: str = PREFIX) -> dict[str, str]:
     """An address for each of these hosts.
 
     Raises:
@@ -158,7 +158,7 @@ def addresses(names: Sequence[str]) -> dict[str, str]:
         raise BadInput("two hosts have the same name")
     if len(names) > MOST_HOSTS:
         raise BadInput(f"a lab has up to {MOST_HOSTS} hosts, not {len(names)}")
-    return {name: f"{PREFIX}.{number}" for number, name in enumerate(names, start=1)}
+    return {name: f"{prefix}.{number}" for number, name in enumerate(names, start=1)}
 
 
 def plug_in(name: str, address: str, options: str = "") -> None:
@@ -198,11 +198,11 @@ def ip(lines: Iterable[str], inside: str | None = None, force: bool = False) -> 
         PrimeError: It failed, with what it said.
     """
     command = ["ip", *([] if inside is None else ["-n", inside]), *(["-force"] if force else []), "-batch", "-"]
-    _run(command, "\n".join(lines), check=not force)
+    run(command, "\n".join(lines), check=not force)
 
 
 def _tc(line: str, inside: str | None = None) -> None:
-    _run([_path("tc") or "tc", *([] if inside is None else ["-n", inside]), "-batch", "-"], line)
+    run([_path("tc") or "tc", *([] if inside is None else ["-n", inside]), "-batch", "-"], line)
 
 
 def _bucket(rate: float) -> str:
@@ -211,7 +211,8 @@ def _bucket(rate: float) -> str:
     return f"tbf rate {rate * 1e6:.0f}bit burst {burst} latency {QUEUE * 1e3:.0f}ms"
 
 
-def _run(command: Sequence[str], text: str, check: bool = True) -> None:
+def run(command: Sequence[str], text: str, check: bool = True) -> None:
+    """Run a command with this input. Raises PrimeError where it fails, with what it said, unless ``check`` is False."""
     ended = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_COMMAND_DEADLINE)
     if check and ended.returncode != 0:
         raise PrimeError(f"{Path(command[0]).name} failed: {_last_line(ended.stderr)}")
