@@ -14,6 +14,7 @@ from prime_p2p.errors import PrimeError
 from prime_p2p.lifetime import stop_signals, stop_with_parent
 from prime_p2p.monitor import logs
 from prime_p2p.network.deadline import within
+from prime_p2p.network.dial_back import DialBack
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.speed import Speed
 
@@ -50,6 +51,7 @@ async def _live(config: NodeConfig, announce: Callable[[str], None], watch_paren
     node = await _created(config, stop)
     logs.at(peer_id=node.peer_id)
     try:
+        await DialBack(node).serve()
         await Speed(node).serve()
         addresses = await node.addresses()
         logger.info("reachable at %s", " ".join(addresses))

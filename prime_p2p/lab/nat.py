@@ -30,7 +30,7 @@ table ip home {{
 
 
 class Internet:
-    """The hosts. One of a home can reach everybody, and nobody can reach it; the router of home ``x`` is ``x-router``."""
+    """The hosts. One of a home can reach everybody, and nobody can reach it. ``x-router`` is that of home ``x``."""
 
     def __init__(self, public: Sequence[str], homes: Sequence[str]) -> None:
         """Make them.

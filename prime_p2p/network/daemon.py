@@ -127,9 +127,12 @@ class Daemon:
         return [f"{address}/p2p/{self.peer_id}" for address in _decoded(response.identify.addrs)]
 
     async def peers(self, timeout: float = _ANSWER) -> dict[str, list[str]]:
-        """Return the peers there is a connection to, and the multiaddrs of their ends."""
+        """Return the peers there are connections to, and the multiaddrs of their ends."""
         response = await self._ask(p2pd_pb2.Request(type=p2pd_pb2.Request.LIST_PEERS), timeout)
-        return {PeerID(peer.id).to_base58(): _decoded(peer.addrs) for peer in response.peers}
+        ends: dict[str, list[str]] = {}
+        for connection in response.peers:  # a peer with several connections is there several times
+            ends.setdefault(PeerID(connection.id).to_base58(), []).extend(_decoded(connection.addrs))
+        return ends
 
     async def listening(self, peer_id: str, timeout: float = _ANSWER) -> list[str]:
         """Return the multiaddrs that a peer there is a connection to listens on, as it says itself.

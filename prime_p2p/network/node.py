@@ -130,6 +130,13 @@ class Node:
         addresses = await self._supervisor.daemon.addresses()
         return sorted(addresses, key=lambda address: "/127.0.0.1/" in address or "/::1/" in address)
 
+    async def connections(self) -> dict[str, list[str]]:
+        """Return the peers this node is connected to, and the multiaddrs of their ends; none while it is not online."""
+        try:
+            return await self._supervisor.daemon.peers()
+        except DaemonError:
+            return {}
+
     async def publish(self, key: str, value: dict[str, Any], ttl: float) -> bool:
         """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it."""
         return await self._board.publish(key, value, ttl)
