@@ -30,6 +30,7 @@ from prime_p2p.options import (
     ParentOption,
     PortOption,
     RecipeOption,
+    RelayedOption,
     SetOption,
     ThreadsOption,
     VerboseOption,
@@ -86,6 +87,12 @@ def bootstrap(
         list[str] | None,
         typer.Option("--bootstrap", metavar="MADDR", help="Address of another bootstrap node; may be repeated."),
     ] = None,
+    relay_peers: Annotated[
+        int, typer.Option(min=0, max=4096, metavar="N", help="Peers behind NAT to relay for at a time.")
+    ] = 128,
+    relay_gigabytes: Annotated[
+        int, typer.Option(min=1, max=10**6, metavar="GB", help="To relay each way before a connection is made anew.")
+    ] = 64,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
     log_format: LogFormatOption = logs.LogFormat.TEXT,
@@ -93,6 +100,7 @@ def bootstrap(
 ) -> int:
     """Serve as the address that peers find each other by. Prints one line: the multiaddress to give to them."""
     from prime_p2p import bootstrap_node
+    from prime_p2p.network.daemon_config import RelayLimits
     from prime_p2p.network.node import NodeConfig
     from prime_p2p.network.ports import everywhere
 
@@ -103,7 +111,7 @@ def bootstrap(
         hosts=tuple(host or everywhere()),
         port=port,
         announce=tuple(announce or ()),
-        relay=True,
+        relay=RelayLimits(relay_peers, gigabytes=relay_gigabytes),
         may_be_first=True,
     )
     bootstrap_node.run(config, lambda address: print(address, flush=True), watch_parent=watch_parent)
@@ -119,6 +127,7 @@ def peer(
     host: HostOption = None,
     port: PortOption = None,
     announce: AnnounceOption = None,
+    relayed: RelayedOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
     bandwidth: BandwidthOption = 100.0,
@@ -145,7 +154,7 @@ def peer(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=place_of(identity, host, port, announce, bandwidth),
+            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed),
             threads=threads,
             device=device,
             json=as_json,

@@ -49,6 +49,9 @@ PortOption = Annotated[
         show_default=f"{PEER_PORT}, or the next free one",
     ),
 ]
+RelayedOption = Annotated[
+    bool, typer.Option("--relayed", help="Be reached through relays; by default only where others cannot dial us.")
+]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]

@@ -106,6 +106,8 @@ def place_of(
     port: int | None,
     announce: Sequence[str] | None,
     bandwidth: float,
+    *,
+    relayed: bool = False,
 ) -> SwarmOptions:
     """Where a peer is, from its options: without them at all addresses, and at the usual port or the next free one."""
     return SwarmOptions(
@@ -115,6 +117,7 @@ def place_of(
         tuple(announce or ()),
         bandwidth,
         or_next=port is None,
+        relayed=relayed,
     )
 
 

@@ -308,6 +308,13 @@ class Board:
         recent = [(peer, contact) for peer, contact in self._known.items() if contact.seen > now - _KEPT_FOR]
         self._known = dict(recent[-_KEPT:])
 
+    def addresses_of(self, peer_id: str) -> list[str]:
+        """Return where a peer can be dialled without a relay, as far as is known; where we were told comes first."""
+        contact = self._known.get(peer_id)
+        found = [*self._bootstrap.get(peer_id, []), *(contact.addresses if contact else [])]
+        plain = (address.removesuffix(f"/p2p/{peer_id}") for address in found if "/p2p-circuit" not in address)
+        return list(dict.fromkeys(plain))
+
     async def locate(self) -> None:
         """Find out where the peers that were just seen listen: who has dialled us may have done so from any port."""
         now = time.monotonic()

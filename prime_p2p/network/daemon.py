@@ -6,65 +6,34 @@ https://github.com/libp2p/go-libp2p-daemon/blob/master/specs/CONTROL.md
 """
 
 import asyncio
-import ipaddress
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from prime_p2p.errors import PrimeError
-from prime_p2p.network._hivemind import P2P, Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
-from prime_p2p.network.calls import MAX_CALL, GuardedP2P
+from prime_p2p.network._hivemind import Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
+from prime_p2p.network.daemon_config import START, DaemonConfig, options, p2p_class
 from prime_p2p.network.deadline import within
 from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
 from prime_p2p.temporary import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
-_START = 15.0  # seconds for the daemon to come up
 _STOP = 2.0  # seconds for it to go down before it is killed
 _ANSWER = 5.0  # seconds for questions it answers out of its own head
 _MAX_ANSWER = 1 << 20  # bytes
 _LONGEST_HOME = 50  # characters, so that the path of a socket stays within the 104 to 108 that systems allow
 _P2P = 421  # multiaddr code of a peer id
 
-# What a relay carries for one connection: as much as a training run needs, instead of 4 GiB and 30 minutes.
-_RELAY = {
-    "relayService": 1,
-    "relayDataLimit": 1 << 60,
-    "relayTimeLimit": "8760h",
-    "relayMaxCircuits": 256,
-    "relayMaxReservations": 1024,
-}
-
 Handler = Callable[[Pipe, str], Awaitable[None]]
 
 
 class DaemonError(PrimeError):
     """The daemon is gone or could not do what it was asked."""
-
-
-@dataclass(frozen=True)
-class DaemonConfig:
-    """How the daemon meets the network; addresses are multiaddrs."""
-
-    identity: Path
-    listen: tuple[str, ...]
-    announce: tuple[str, ...] = ()
-    relays: tuple[str, ...] = ()
-    public: bool = False
-
-    @property
-    def known_address(self) -> bool:
-        """Whether somebody chose the address that others reach this host by, or it has one of its own in the internet;
-        if not, it may be behind NAT."""
-        return self.public or bool(self.announce) or not any(map(_is_any, self.listen)) or _has_global_address()
 
 
 class Daemon:
@@ -92,7 +61,7 @@ class Daemon:
         folder = TemporaryFolder(_LONGEST_HOME)
         started: list[Any] = []
         try:
-            p2p = await within(2 * _START, _p2p_for(config, folder.path, started).create(**_options(config)))
+            p2p = await within(2 * START, p2p_class(config, folder.path, started).create(**options(config)))
             daemon = cls(p2p, folder)
             await daemon._listen()
         except BaseException as error:
@@ -221,7 +190,7 @@ class Daemon:
 
     async def _dispatch(self, pipe: Pipe) -> None:
         try:
-            info = p2pd_pb2.StreamInfo.FromString(await _read_delimited(pipe, _ANSWER))
+            info = p2pd_pb2.StreamInfo.FromString(await read_delimited(pipe, _ANSWER))
             await self._handlers[info.proto](pipe, PeerID(info.peer).to_base58())
         except (EndOfBytes, Stalled, DecodeError) as error:
             log.warning("a stream came to nothing: %r", error)
@@ -250,7 +219,7 @@ class Daemon:
         data = request.SerializeToString()
         try:
             await pipe.write([_varint(len(data)), data], timeout)
-            response = p2pd_pb2.Response.FromString(await _read_delimited(pipe, timeout))
+            response = p2pd_pb2.Response.FromString(await read_delimited(pipe, timeout))
         except Stalled:
             raise DaemonError(f"no answer within {timeout:g} s") from None
         except (EndOfBytes, DecodeError):
@@ -258,71 +227,6 @@ class Daemon:
         if response.type == p2pd_pb2.Response.ERROR:
             raise DaemonError(" ".join(response.error.msg.split()))
         return response
-
-
-def _options(config: DaemonConfig) -> dict[str, Any]:
-    """The arguments of hivemind's P2P for a configuration."""
-    loopback = all(_is_loopback(address) for address in config.listen)
-    relays = () if loopback or config.public else config.relays
-    return {
-        "host_maddrs": list(config.listen),
-        "announce_maddrs": list(config.announce) or None,
-        "identity_path": str(config.identity),
-        "check_if_identity_free": False,  # it reads RSA keys only
-        "nat_port_map": not loopback,
-        "auto_nat": not loopback,
-        "use_auto_relay": bool(relays),
-        "trusted_relays": list(relays) or None,
-        "force_reachability": "public" if config.public else None,
-        "startup_timeout": _START,
-        "persistent_conn_max_msg_size": MAX_CALL,
-    }
-
-
-def _is_any(address: str) -> bool:
-    return ipaddress.ip_address(address.split("/")[2]).is_unspecified
-
-
-def _has_global_address() -> bool:
-    """Whether packets to the internet leave with an address of the internet. None is sent."""
-    for family, anywhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((anywhere, 9))
-            if ipaddress.ip_address(probe.getsockname()[0]).is_global:
-                return True
-    return False
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.split("/")[2]).is_loopback
-
-
-def _p2p_for(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
-    """hivemind's P2P, with its sockets in `folder` instead of in /tmp and flags that it has no arguments for.
-
-    TLS 1.3 alone takes a quarter less CPU than Noise, which the daemons would agree on otherwise. What is made of the
-    class is added to `started`.
-
-    Dials leave from the port that the daemon listens on only where that can help it through a NAT. Two peers that dial
-    each other in that way at the same moment get one connection of which both take themselves for the client, and no
-    other for seconds; the further apart they are, the likelier. https://github.com/libp2p/go-libp2p/issues/2925
-    """
-    relay = _RELAY if config.public else {"relayService": 0}
-
-    class P2PInFolder(GuardedP2P):
-        _UNIX_SOCKET_PREFIX = f"/unix{folder}/"
-        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {"server": {"dhtServer": 1, "noise": 0, **relay}}
-
-        def __init__(self) -> None:
-            super().__init__()
-            started.append(self)
-
-        @staticmethod
-        def _make_process_args(*args: Any, **kwargs: Any) -> list[str]:
-            command: list[str] = P2P._make_process_args(*args, **kwargs)
-            return ["env", "LIBP2P_TCP_REUSEPORT=false", *command] if config.known_address else command
-
-    return P2PInFolder
 
 
 def _reason(message: str, addresses: Sequence[str]) -> str:
@@ -376,7 +280,7 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-async def _read_delimited(pipe: Pipe, stall: float) -> bytes:
+async def read_delimited(pipe: Pipe, stall: float) -> bytes:
     """Return a protobuf message's bytes; before them comes their length as a varint."""
     length, shift, byte = 0, 0, memoryview(bytearray(1))
     while True:

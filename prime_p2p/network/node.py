@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from prime_p2p.errors import BadInput
-from prime_p2p.network import dropped
+from prime_p2p.network import dropped, relay
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.board import Board
-from prime_p2p.network.daemon import DaemonConfig, DaemonError
+from prime_p2p.network.daemon import DaemonError
+from prime_p2p.network.daemon_config import DaemonConfig, RelayLimits
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Schema
 from prime_p2p.network.identity import Identity, is_peer_id
@@ -42,7 +44,7 @@ class NodeConfig:
         hosts, port: IP addresses and the TCP port to listen on; port 0 is any free one.
         or_next: take the next free port above it where it is taken.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
-        relay: serve as a relay for peers behind NAT; needs a public address.
+        relay: serve as a relay for peers behind NAT, within these limits; needs a public address.
         may_be_first: go on where no bootstrap peer answers; they are looked for again all the time.
         join_timeout: seconds for a bootstrap address to answer; all are tried at once, and one is enough.
         rpc_timeout: seconds for one call of the DHT.
@@ -54,7 +56,7 @@ class NodeConfig:
     port: int = 0
     or_next: bool = False
     announce: tuple[str, ...] = ()
-    relay: bool = False
+    relay: RelayLimits | None = None
     may_be_first: bool = False
     join_timeout: float = 15.0
     rpc_timeout: float = 2.0
@@ -94,7 +96,9 @@ class Node:
             opened.enter_context(identity.lock())
             others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
             listen = listen_addresses(config.hosts, held.port)
-            daemon = DaemonConfig(identity.path, listen, config.announce, tuple(others), config.relay)
+            limits = config.relay or RelayLimits(peers=0)
+            public = config.relay is not None
+            daemon = DaemonConfig(identity.path, listen, config.announce, public=public, limits=limits)
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
             await supervisor.start()
@@ -126,9 +130,32 @@ class Node:
         return await self._supervisor.decided()
 
     async def addresses(self) -> list[str]:
-        """Return the multiaddrs others may reach this node by, each with its /p2p/ part; loopback ones come last."""
+        """Return the multiaddrs others may reach this node by, each with its /p2p/ part.
+
+        Those that lead farthest come first: of the internet, then of a local network, then of this machine alone.
+        """
         addresses = await self._supervisor.daemon.addresses()
-        return sorted(addresses, key=lambda address: "/127.0.0.1/" in address or "/::1/" in address)
+        return sorted(addresses, key=_farness)
+
+    @property
+    def daemon_config(self) -> DaemonConfig:
+        """How the libp2p daemon under this node meets the network."""
+        return self._supervisor.config
+
+    async def reconfigure(self, **changes: Any) -> bool:
+        """Go on with a daemon whose configuration has these changes; return whether this node is online again.
+
+        All streams break, and for a second or two nobody is there, as when a daemon dies.
+        """
+        self._supervisor.replace(**changes)
+        return await self.back()
+
+    async def relay_address(self, peer_id: str) -> str | None:
+        """Return the address, with its /p2p/ part, of a connected peer that relays; None where it does not."""
+        addresses = self._board.addresses_of(peer_id)
+        if not addresses or await relay.carries(self._supervisor.daemon, peer_id) < relay.ENOUGH:
+            return None
+        return f"{addresses[0]}/p2p/{peer_id}"
 
     async def connections(self) -> dict[str, list[str]]:
         """Return the peers this node is connected to, and the multiaddrs of their ends; none while it is not online."""
@@ -266,3 +293,12 @@ def _is_multiaddr(address: str) -> bool:
     except (ValueError, LookupError):
         return False
     return True
+
+
+def _farness(address: str) -> int:
+    """Smaller is for those from farther away."""
+    kind, host = address.split("/")[1:3]
+    if kind not in ("ip4", "ip6"):
+        return 0
+    ip = ipaddress.ip_address(host)
+    return 2 if ip.is_loopback else 0 if ip.is_global else 1

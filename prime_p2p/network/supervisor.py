@@ -7,11 +7,14 @@ one before carried is lost: its streams break, which is how their users learn of
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from prime_p2p.errors import PrimeError
-from prime_p2p.network import tasks
+from prime_p2p.network import relay, tasks
 from prime_p2p.network.board import Board
-from prime_p2p.network.daemon import Daemon, DaemonConfig, DaemonError, Handler
+from prime_p2p.network.daemon import Daemon, DaemonError, Handler
+from prime_p2p.network.daemon_config import DaemonConfig
 from prime_p2p.network.deadline import within
 from prime_p2p.network.identity import Identity
 
@@ -36,7 +39,7 @@ class Supervisor:
         """Whether there will be no daemon any more: none could be started, or this was closed."""
         self.online = False
         """Whether the daemon is there, as far as is known; `check` asks."""
-        self._config = config
+        self.config = config
         self._identity = identity
         self._rpc_timeout = rpc_timeout
         self._handlers: dict[str, Handler] = {}
@@ -44,6 +47,7 @@ class Supervisor:
         self._asking = asyncio.Lock()
         self._asked_at = 0.0  # the loop's time
         self._replacing = False
+        self._wished = asyncio.Event()  # set while a daemon with another configuration is wanted
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -80,6 +84,13 @@ class Supervisor:
                 await self._look(_PROMPT)
         return self.online
 
+    def replace(self, **changes: Any) -> None:
+        """Go on with another daemon, whose configuration has these changes; `decided` tells when it is there."""
+        self.config = replace(self.config, **changes)
+        self._replacing = True
+        self._wished.set()
+        self._set_online(False)
+
     async def decided(self) -> bool:
         """Wait until the daemon is there, or given up, which takes some minutes at most; return whether it is there."""
         await self._decided.wait()
@@ -94,7 +105,8 @@ class Supervisor:
             await self._let_go()
 
     async def _started(self) -> tuple[Daemon, Board]:
-        daemon = await Daemon.start(self._config)
+        self._wished.clear()
+        daemon = await relay.started(self.config)
         try:
             board = await within(_BOARD, Board.create(daemon, self._identity, self._rpc_timeout))
             for protocol, handler in list(self._handlers.items()):
@@ -120,34 +132,41 @@ class Supervisor:
                 gone_at = loop.time()
                 self._replacing = True
                 self._set_online(False)
-                log.error("the libp2p daemon %s; starting another one", reason)
-                if gone_at - since > _STEADY:
+                wished = self._wished.is_set()
+                log.log(logging.INFO if wished else logging.ERROR, "the libp2p daemon %s; starting another one", reason)
+                if wished or gone_at - since > _STEADY:
                     pauses = iter(_PAUSES)
                 if not await self._replace(pauses):
                     log.error("the libp2p daemon could not be started again")
                     break
-                self._replacing = False
-                self._set_online(True)
-                log.warning("the libp2p daemon is back after %.1f s", loop.time() - gone_at)
+                self._replacing = self._wished.is_set()
+                self._set_online(not self._replacing)
+                level = logging.INFO if wished else logging.WARNING
+                log.log(level, "the libp2p daemon is back after %.1f s", loop.time() - gone_at)
         except Exception:
             log.exception("the libp2p daemon cannot be watched any more")
         self._end()
 
     async def _gone(self) -> str:
-        """Wait for the end of the daemon, and return what came of it."""
+        """Wait for the end of the daemon, or until another one is wanted, and return what came of it."""
         ended = asyncio.ensure_future(self.daemon.ended())
+        wished = asyncio.ensure_future(self._wished.wait())
         unanswered = 0
         try:
             while unanswered < _UNANSWERED:
-                done, _ = await asyncio.wait({ended}, timeout=0 if unanswered else _LOOK_EVERY)
-                if done:
+                timeout = 0 if unanswered else _LOOK_EVERY
+                await asyncio.wait({ended, wished}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():
                     return ended.result()
+                if wished.done():
+                    return "is to have another configuration"
                 unanswered = 0 if await self._look(_ANSWER) else unanswered + 1
                 if not unanswered:
                     await self.board.locate()
             return f"has not answered for {_UNANSWERED * _ANSWER:g} s"
         finally:
             ended.cancel()
+            wished.cancel()
 
     async def _look(self, timeout: float) -> bool:
         """Whether the daemon answers; if so, keep in mind whom it is connected to."""

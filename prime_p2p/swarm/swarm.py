@@ -8,14 +8,17 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network.deadline import within
+from prime_p2p.network.dial_back import DialBack
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.reachability import Reachability
 from prime_p2p.network.speed import Speed
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm import events as ev
@@ -41,7 +44,8 @@ class SwarmOptions:
 
     ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
     ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it. With ``or_next`` the peer
-    takes the next free port above ``port`` where that is taken.
+    takes the next free port above ``port`` where that is taken; with ``relayed`` it is reached through relays, without
+    asking others first whether that is needed.
     """
 
     identity: Path | None = None
@@ -52,6 +56,7 @@ class SwarmOptions:
     name: str = ""
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     or_next: bool = False
+    relayed: bool = False
 
     def node(self, identity: Path, bootstrap: Sequence[str]) -> NodeConfig:
         """What the node of this peer is to be like."""
@@ -120,6 +125,9 @@ class Swarm:
             membership.on_outranked = self._outranked
             await runner.start()
             await Speed(node, willing=lambda: not runner.reducing).serve()
+            dial_back = DialBack(node)
+            await dial_back.serve()
+            Reachability(node, dial_back, partial(self._readdressed, membership), self.options.relayed).start()
         except BaseException:
             await node.close()
             raise
@@ -339,6 +347,10 @@ class Swarm:
                 f"another process is peer {self.peer_id} already, on another machine or in another folder; give this "
                 "one a folder, or an --identity, of its own"
             )
+
+    def _readdressed(self, membership: Membership, addresses: list[str]) -> None:
+        self.addresses = addresses
+        membership.update(addresses=addresses[:8])
 
     def _phase(self, phase: str, group_size: int) -> None:
         self.on_phase(phase, group_size)

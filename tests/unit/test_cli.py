@@ -10,14 +10,16 @@ import pytest
 import prime_p2p
 from prime_p2p import bootstrap_node, peer_process, status
 from prime_p2p.doctor import command as doctor_command
+from prime_p2p.doctor.facts import Needs
 from prime_p2p.doctor.finding import Finding, Result
 from prime_p2p.doctor.place import Place
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.local_swarm import swarm as local_swarm
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.logs import LogFormat, LogLevel
+from prime_p2p.network.daemon_config import RelayLimits
 from prime_p2p.network.node import NodeConfig
-from prime_p2p.network.ports import everywhere
+from prime_p2p.network.ports import PEER_PORT, everywhere
 from prime_p2p.swarm.swarm import SwarmOptions
 
 Cli = Callable[..., int]
@@ -240,10 +242,11 @@ def test_a_bootstrap_node_prints_its_address_and_nothing_else(
     monkeypatch.setattr(bootstrap_node, "run", serve)
     others = ["/ip4/192.0.2.2/tcp/31337/p2p/y", "/ip4/192.0.2.3/tcp/31337/p2p/z"]
     given = [part for other in others for part in ("--bootstrap", other)]
-    assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337", *given) == 0
+    limits = ["--relay-peers", "3", "--relay-gigabytes", "5"]
+    assert run("bootstrap", "--announce", "/dns4/example.org/tcp/31337", *given, *limits) == 0
     assert capsys.readouterr().out == "/ip4/192.0.2.1/tcp/31337/p2p/x\n"
     (config,) = configs
-    assert (config.hosts, config.port, config.relay) == (everywhere(), 31337, True)
+    assert (config.hosts, config.port, config.relay) == (everywhere(), 31337, RelayLimits(3, gigabytes=5))
     assert config.announce == ("/dns4/example.org/tcp/31337",)
     assert (config.bootstrap, config.may_be_first) == (tuple(others), True)
 
@@ -253,8 +256,10 @@ def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
     result: Result, code: int, run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[Path, Place]] = []
+    usual = Place(hosts=everywhere(), port=PEER_PORT)
 
-    def examine(folder: Path, place: Place, say: object) -> list[Finding]:
+    def examine(folder: Path, place: Place, say: object, needs: Needs | None) -> list[Finding]:
+        assert (needs is None) == (place == usual)
         seen.append((folder, place))
         return [Finding("port", result, "5")]
 
@@ -264,8 +269,8 @@ def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
     arguments = "--bootstrap a --bootstrap b --host 127.0.0.1 --port 5 --announce c --recipe tiny"
     run("doctor", *arguments.split())
     run("doctor", *arguments.split(), "--dir", "home")
-    place = Place(("a", "b"), "127.0.0.1", 5, ("c",), group=32)
-    assert seen == [(Path("runs"), Place()), (Path("runs/tiny"), place), (Path("home"), place)]
+    place = Place(("a", "b"), ("127.0.0.1",), 5, ("c",), group=32)
+    assert seen == [(Path("runs"), usual), (Path("runs/tiny"), place), (Path("home"), place)]
 
 
 def test_a_taken_folder_is_refused_in_one_line(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from prime_p2p.network import daemon
-from prime_p2p.network.daemon import DaemonConfig
+from prime_p2p.network import daemon_config
+from prime_p2p.network.daemon_config import DaemonConfig
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,18 @@ from prime_p2p.network.daemon import DaemonConfig
 def test_who_may_be_behind_nat_is_who_has_chosen_no_address(
     listen: str, announce: tuple[str, ...], public: bool, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "_has_global_address", lambda: False)
+    monkeypatch.setattr(daemon_config, "_has_global_address", lambda: False)
     config = DaemonConfig(Path("identity"), (listen,), announce, public=public)
     assert config.known_address is known
 
 
 def test_a_machine_with_an_address_of_the_internet_is_not_behind_nat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "_has_global_address", lambda: True)
+    monkeypatch.setattr(daemon_config, "_has_global_address", lambda: True)
     assert DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",)).known_address
 
 
-@pytest.mark.parametrize(("public", "relayed"), [(False, True), (True, False)])
-def test_a_relay_looks_for_no_relay(public: bool, relayed: bool) -> None:
+@pytest.mark.parametrize("private", [True, False])
+def test_relays_carry_for_who_cannot_be_dialled_and_for_nobody_else(private: bool) -> None:
     others = ("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWK9uk86iTg1VjQEvTiKpewt1oyzF5jkQkAaXEM6tqKyaC",)
-    config = DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",), (), others, public)
-    assert daemon._options(config)["use_auto_relay"] is relayed
+    config = DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",), (), others, private=private)
+    assert daemon_config.options(config)["use_auto_relay"] is private

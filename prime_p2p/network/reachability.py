@@ -1,0 +1,198 @@
+"""Keeps a node one that others can dial: at addresses of its own, or else through a relay.
+
+libp2p would find out by itself in about three minutes. This asks others as soon as there are any, and tells whoever
+runs the peer what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from prime_p2p.network import tasks
+from prime_p2p.network.daemon import DaemonError
+from prime_p2p.network.dial_back import MOST_ADDRESSES, NOT_YOURS, DialBack, Reach, direct, ip_of
+from prime_p2p.network.node import Node
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 10.0  # seconds between two looks at our own addresses
+LOOK_AGAIN = 1.0  # seconds to the next look where something is not clear yet
+ASK_EVERY = 600.0  # seconds after which others are asked again, though nothing has changed
+ASK_FOR_RELAYS = 60.0  # seconds after which a relay is looked for again where there was none
+ANSWER = 10.0  # seconds for the answers of others
+MOST_RELAYS = 3
+ASKED_FOR_RELAYS = 16  # peers
+
+_ANY = {"ip4": "0.0.0.0", "ip6": "::"}
+_ADVICE = "cannot be reached from outside ({}): forward it in your router, or give --announce; "
+
+
+class Reachability:
+    """Finds out whether others can dial this node, and has relays carry what they send where they cannot.
+
+    `on_change` is called with the node's addresses when these are others than before. With `relayed` nobody is asked:
+    relays it is.
+    """
+
+    def __init__(
+        self, node: Node, dial_back: DialBack, on_change: Callable[[list[str]], None], relayed: bool = False
+    ) -> None:
+        self._node = node
+        self._dial_back = dial_back
+        self._on_change = on_change
+        self._relayed = relayed
+        self._announced = node.daemon_config.announce  # by the user
+        self._addresses: list[str] = []
+        self._due = 0.0  # when others are to be asked, in the loop's time
+        self._failures = 0  # in a row
+        self._advised = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; it ends with the node. One that listens on loopback alone is left as it is."""
+        if not self._node.daemon_config.loopback:
+            self._task = asyncio.ensure_future(self._keep())
+            self._node.closes(self._close)
+
+    async def _close(self) -> None:
+        if self._task is not None:
+            await tasks.end([self._task])
+
+    async def _keep(self) -> None:
+        while await self._node.back():
+            clear, before = False, self._node.daemon_config
+            try:
+                clear = await self._look() and self._node.daemon_config is before
+            except DaemonError as error:
+                log.debug("the libp2p daemon does not say where it is: %s", error)
+            except Exception:
+                log.exception("cannot find out whether others reach this node; trying again")
+            await asyncio.sleep(LOOK_EVERY if clear else LOOK_AGAIN)
+
+    async def _look(self) -> bool:
+        """Look whether something has changed or is to be asked; return whether it is clear how this node is reached."""
+        addresses = await self._node.addresses()
+        now = asyncio.get_running_loop().time()
+        if addresses != self._addresses:
+            if set(filter(_is_direct, addresses)) != set(filter(_is_direct, self._addresses)):
+                self._due = now
+            self._addresses = addresses
+            self._on_change(addresses)
+        if now < self._due:
+            return self._is_clear()
+        if self._relayed:
+            await self._be_relayed("told to go through relays")
+            return self._is_clear()
+        reaches = await self._dial_back.ask(self._questions(), ANSWER)
+        works = verdict(reaches)
+        if works is None:
+            return False  # nobody is there to ask, or what they said is of no use
+        self._due = now + (ASK_EVERY if works or self._failures else 0.0)  # what failed once is tried again first
+        self._failures = 0 if works else self._failures + 1
+        if works:
+            await self._be_dialled([_plain(reach.address) for reach in reaches if reach.works])
+        elif self._failures > 1:
+            await self._be_relayed(next(reach.reason for reach in reaches if reach.reason not in ("", NOT_YOURS)))
+        return self._is_clear()
+
+    def _is_clear(self) -> bool:
+        """Whether nothing is to be expected soon: no second try, and no relay that is about to take us."""
+        waiting = self._node.daemon_config.private and not any(map(_is_relayed, self._addresses))
+        return self._failures != 1 and not waiting
+
+    def _questions(self) -> list[str]:
+        """The addresses to ask others for."""
+        if self._announced:
+            return [address for address in self._announced if "/tcp/" in address][:MOST_ADDRESSES]
+        return questions(self._node.daemon_config.listen, self._addresses)
+
+    async def _be_dialled(self, works: Sequence[str]) -> None:
+        """Others reach us at these addresses: see to it that we tell them so."""
+        if self._node.daemon_config.private:
+            log.warning("%s can be reached from outside now", works[0])
+            self._advised = False
+            await self._node.reconfigure(private=False, announce=self._announced)
+            return
+        own = [_plain(address) for address in self._addresses if _is_direct(address)]
+        learnt = [address for address in works if address not in own]
+        if learnt and not self._announced:
+            log.info("others reach this node at %s", ", ".join(learnt))
+            await self._node.reconfigure(announce=announcement(learnt, own))
+
+    async def _be_relayed(self, reason: str) -> None:
+        """Others do not reach us, for this reason: have relays do, and say so once."""
+        relays = await self._relays()
+        if not self._advised and not self._relayed:
+            self._advised = True
+            what = ", ".join(self._announced) or f"TCP port {_port(self._node.daemon_config.listen[0])} of this machine"
+            then = "going through relays until then" if relays else "no relay is there, so only those it dials meet it"
+            log.warning("%s %s%s", what, _ADVICE.format(reason), then)
+        config = self._node.daemon_config
+        served = config.private and any(map(_is_relayed, self._addresses))
+        if relays and not served and not (config.private and set(relays) == set(config.relays)):
+            await self._node.reconfigure(private=True, relays=relays)
+        elif not relays:
+            self._due = asyncio.get_running_loop().time() + ASK_FOR_RELAYS
+
+    async def _relays(self) -> tuple[str, ...]:
+        """The addresses of peers that relay, of those that this node has a connection of its own to."""
+        ends = await self._node.connections()
+        peers = [peer for peer, theirs in ends.items() if direct(theirs)][:ASKED_FOR_RELAYS]
+        found = await asyncio.gather(*(self._node.relay_address(peer) for peer in peers))
+        return tuple(sorted(address for address in found if address))[:MOST_RELAYS]
+
+
+def questions(listen: Iterable[str], own: Iterable[str]) -> list[str]:
+    """What to ask others for: our ports wherever they see this machine, and what a router may have mapped to them."""
+    asked = [f"/{_kind(address)}/{_ANY[_kind(address)]}/tcp/{_port(address)}" for address in listen]
+    mapped = [_plain(address) for address in own if _is_direct(address) and _is_outside(address)]
+    return list(dict.fromkeys([*asked, *(address for address in mapped if "/tcp/" in address)]))[:MOST_ADDRESSES]
+
+
+def verdict(reaches: Iterable[Reach]) -> bool | None:
+    """Whether others can dial this node; None where nothing was tried.
+
+    Where there is somebody in the internet to ask, what neighbours in a local network say does not count.
+    """
+    tried = [reach for reach in reaches if reach.reason != NOT_YOURS]
+    outside = [reach for reach in tried if _is_outside(reach.address)]
+    return any(reach.works for reach in outside or tried) if tried else None
+
+
+def announcement(learnt: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
+    """The addresses to tell others where some were learnt: those, and the own ones that they do not replace."""
+    replaced = {_kind(address) for address in learnt}
+    kept = [address for address in own if not (_kind(address) in replaced and _is_outside(address))]
+    return (*learnt, *(address for address in kept if not _is_loopback(address)))
+
+
+def _plain(address: str) -> str:
+    return address.partition("/p2p/")[0]
+
+
+def _kind(address: str) -> str:
+    return address.split("/")[1]
+
+
+def _port(address: str) -> str:
+    return address.split("/")[4]
+
+
+def _is_direct(address: str) -> bool:
+    return not _is_relayed(address)
+
+
+def _is_relayed(address: str) -> bool:
+    return "/p2p-circuit" in address
+
+
+def _is_outside(address: str) -> bool:
+    ip = ip_of(address)
+    return ip is None or ip.is_global
+
+
+def _is_loopback(address: str) -> bool:
+    ip = ip_of(address)
+    return ip is not None and ip.is_loopback
