@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 class PeerOptions:
     """What a peer trains, whom it joins, and what it may use of this machine.
 
-    ``directory`` keeps the peer's metrics, journal, checkpoints and, unless ``swarm`` names another file, its identity.
+    ``directory`` keeps the peer's metrics, journal, checkpoints, the peers it has met and, unless ``swarm`` names
+    another file, its identity.
     ``public`` is the public run that the recipe is from, if it is from one.
     """
 
@@ -135,4 +136,5 @@ def _open_swarm(options: PeerOptions) -> Swarm:
     policy = RoundPolicy(round_.patience, round_.grace, round_.stall_timeout, max_group=round_.max_group)
     identity = options.swarm.identity or options.directory / "identity.key"
     run = options.recipe.run.name if options.public is None else options.public.signed.manifest.run
-    return Swarm(run, options.bootstrap, replace(options.swarm, identity=identity, policy=policy))
+    swarm = replace(options.swarm, identity=identity, policy=policy, known=options.directory / "peers.json")
+    return Swarm(run, options.bootstrap, swarm)

@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,14 +107,14 @@ class Board:
         node.protocol.storage = node.protocol.cache = RecordStorage()
         return cls(daemon, node, identity)
 
-    async def reach(self, peer_id: str, address: str, timeout: float) -> clock.Reading:
+    async def reach(self, peer_id: str, addresses: Sequence[str], timeout: float) -> clock.Reading:
         """Connect to one of the swarm's peers, without being known to it yet, and return what its time is.
 
         Raises:
             DaemonError: that peer cannot be reached, or answers no calls of the DHT.
         """
         last_try = self._last_try(timeout)
-        await self._daemon.dial(peer_id, [address], timeout)
+        await self._daemon.dial(peer_id, addresses, timeout)
         while True:
             reading = await self._read_clock(PeerID.from_base58(peer_id))
             if reading is not None:
@@ -307,6 +308,12 @@ class Board:
             self._known[peer_id] = contact
         recent = [(peer, contact) for peer, contact in self._known.items() if contact.seen > now - _KEPT_FOR]
         self._known = dict(recent[-_KEPT:])
+
+    def contacts(self) -> dict[str, tuple[list[str], float]]:
+        """Return the peers that have said where they listen, by peer id: where, and seconds since they left."""
+        now = time.monotonic()
+        asked = {peer: contact for peer, contact in self._known.items() if contact.asked > -math.inf}
+        return {peer: (contact.addresses, now - contact.seen) for peer, contact in asked.items()}
 
     def addresses_of(self, peer_id: str) -> list[str]:
         """Return where a peer can be dialled without a relay, as far as is known; where we were told comes first."""

@@ -20,6 +20,7 @@ from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Schema
 from prime_p2p.network.identity import Identity, is_peer_id
 from prime_p2p.network.join import join
+from prime_p2p.network.known import KnownPeers
 from prime_p2p.network.pipe import Pipe
 from prime_p2p.network.ports import hold_port, listen_addresses
 from prime_p2p.network.streams import Stream, StreamClosed, StreamError, StreamLost, StreamStalled
@@ -45,6 +46,7 @@ class NodeConfig:
         or_next: take the next free port above it where it is taken.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
         relay: serve as a relay for peers behind NAT, within these limits; needs a public address.
+        known: file of the peers met before, who are tried where no bootstrap peer answers; it is kept up to date.
         may_be_first: go on where no bootstrap peer answers; they are looked for again all the time.
         join_timeout: seconds for a bootstrap address to answer; all are tried at once, and one is enough.
         rpc_timeout: seconds for one call of the DHT.
@@ -57,6 +59,7 @@ class NodeConfig:
     or_next: bool = False
     announce: tuple[str, ...] = ()
     relay: RelayLimits | None = None
+    known: Path | None = None
     may_be_first: bool = False
     join_timeout: float = 15.0
     rpc_timeout: float = 2.0
@@ -102,8 +105,14 @@ class Node:
             supervisor = Supervisor(daemon, identity, config.rpc_timeout)
             opened.push_async_callback(supervisor.close)
             await supervisor.start()
-            await join(supervisor.board, others, config.join_timeout, may_be_first=config.may_be_first)
+            known = KnownPeers(config.known) if config.known else None
+            met_before = known.addresses() if known else {}
+            first = config.may_be_first
+            await join(supervisor.board, others, met_before, config.join_timeout, may_be_first=first)
             supervisor.watch()
+            if known:
+                known.keep(lambda: supervisor.board.contacts())
+                opened.push_async_callback(known.close)
             return cls(supervisor, identity, opened.pop_all())
 
     @property

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +45,8 @@ class SwarmOptions:
     ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
     ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it. With ``or_next`` the peer
     takes the next free port above ``port`` where that is taken; with ``relayed`` it is reached through relays, without
-    asking others first whether that is needed.
+    asking others first whether that is needed. ``known`` is a file of the peers met before: they are tried where no
+    bootstrap address answers.
     """
 
     identity: Path | None = None
@@ -57,10 +58,12 @@ class SwarmOptions:
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     or_next: bool = False
     relayed: bool = False
+    known: Path | None = None
 
     def node(self, identity: Path, bootstrap: Sequence[str]) -> NodeConfig:
         """What the node of this peer is to be like."""
-        return NodeConfig(identity, tuple(bootstrap), self.hosts, self.port, self.or_next, self.announce)
+        where = NodeConfig(identity, tuple(bootstrap), self.hosts, self.port, self.or_next, self.announce)
+        return replace(where, known=self.known)
 
 
 @dataclass(frozen=True)

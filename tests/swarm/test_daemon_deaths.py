@@ -22,8 +22,7 @@ import prime_p2p.swarm.swarm as place
 from prime_p2p import bootstrap_node
 from prime_p2p.allreduce.codec import BlockVector, quantise
 from prime_p2p.errors import PrimeError
-from prime_p2p.network import daemon as daemon_module
-from prime_p2p.network import supervisor
+from prime_p2p.network import daemon_config, supervisor
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.streams import StreamError, StreamLost
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -370,7 +369,7 @@ def test_a_node_that_is_closed_while_its_daemon_is_replaced_leaves_nothing(
             monkeypatch.setattr(supervisor, "_PAUSES", (PATIENCE,))
             reached.set()
         elif stage == "starting":
-            monkeypatch.setattr(daemon_module.P2P, "_ping_daemon", hold)
+            monkeypatch.setattr(daemon_config.P2P, "_ping_daemon", hold)
         elif stage == "started":
             monkeypatch.setattr(supervisor.Board, "create", hold)
         else:
