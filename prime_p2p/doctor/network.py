@@ -108,23 +108,23 @@ class _Look:
         self._until = until
 
     async def all(self, directory: Path) -> Network:
+        daemon, here = await self._daemon(), port(self._place.hosts, self._place.port)
         nobody = Unknown("nobody was asked: give the address of the swarm with --bootstrap")
         found = Network(
             descriptors=descriptors(self._place.group),
             identity=identity(directory / "identity.key"),
-            port=port(self._place.hosts, self._place.port),
-            daemon=await self._daemon(),
+            port=here,
+            daemon=daemon,
             joined=nobody,
             clock=Unknown("it was not compared: give the address of the swarm with --bootstrap"),
             reached=nobody,
             bandwidth=nobody,
         )
-        assert isinstance(found.daemon, Daemon)
         if not self._place.bootstrap:
             return found
-        if found.daemon.error:
+        if daemon.error:
             return _without_swarm(found, Unknown("it was not tried: there is no libp2p daemon"))
-        return await self._join(found)
+        return await self._join(found, here)
 
     async def _daemon(self) -> Daemon:
         self._say("starting a libp2p daemon")
@@ -132,21 +132,21 @@ class _Look:
         error = ""
         try:
             node = await within(self._left(_START), Node.create(NodeConfig(self._keys / "alone.key")))
-            if not await node.check():
-                error = "the libp2p daemon does not answer"
-            await node.close()
+            try:
+                error = "" if await node.check() else "the libp2p daemon does not answer"
+            finally:
+                await node.close()
         except asyncio.TimeoutError:
             error = f"the libp2p daemon did not answer within {_START:g} s"
         except PrimeError as failure:
             error = str(failure)
         return Daemon(time.monotonic() - began, error)
 
-    async def _join(self, found: Network) -> Network:
+    async def _join(self, found: Network, port: Port) -> Network:
         """What only a node in the swarm can find out."""
         self._say("joining the swarm")
         place, began = self._place, time.monotonic()
-        assert isinstance(found.port, Port)
-        number = 0 if found.port.error else place.port
+        number = 0 if port.error else place.port
         config = NodeConfig(
             self._keys / "joined.key",
             place.bootstrap,
@@ -170,7 +170,7 @@ class _Look:
                 found,
                 joined=Joined(time.monotonic() - began, ""),
                 clock=Clock(time.time() - clock.now()),
-                reached=await self._reached(node, found.port),
+                reached=await self._reached(node, port),
                 bandwidth=await self._bandwidth(node),
             )
         finally:

@@ -38,6 +38,7 @@ _WARM = 1.0  # seconds that do not count where there are twice as many: until th
 _WINDOW = 60.0  # seconds
 _STALL = 5.0  # seconds without a byte
 _SESSION = 12.0  # seconds for one stream with all that belongs to it
+_END = 3.0  # seconds for the end of one direction to reach us, when the other one has begun
 _SEAT = 1.0  # seconds in which nobody else comes between the streams of a measurement
 
 
@@ -240,7 +241,7 @@ class Speed:
         before = self._direction
         if before is not None and (before.peer_id, before.kind) == (stream.peer_id, _OTHER_WAY.get(request.kind)):
             with contextlib.suppress(asyncio.TimeoutError):  # its end may reach us after the beginning of this one
-                await within(_SEAT, self._idle.wait())
+                await within(_END, self._idle.wait())
         direction = self._entered(stream.peer_id, request.kind)
         if isinstance(direction, Refused):
             await stream.send(direction, stall=_STALL)
