@@ -264,12 +264,18 @@ class Swarm:
         return self._membership.foreign
 
     def wait_for(self, condition: Callable[[dict[str, Heartbeat]], bool], timeout: float) -> bool:
-        """Wait until ``condition`` holds for the other peers' heartbeats; False when it did not in time."""
-        return self.call(self._wait_for(condition, timeout), timeout + CALL_DEADLINE)
+        """Wait until ``condition`` holds for the other peers' heartbeats; False when it did not in time.
+
+        Raises BadInput where another process turns out to be this peer, and was there first.
+        """
+        met = self.call(self._wait_for(condition, timeout), timeout + CALL_DEADLINE)
+        self._check_identity()
+        return met
 
     async def _wait_for(self, condition: Callable[[dict[str, Heartbeat]], bool], timeout: float) -> bool:
         async with self._changed:
-            waiting = self._changed.wait_for(lambda: condition(self._membership.others))
+            session = self._membership.session
+            waiting = self._changed.wait_for(lambda: session.outranked or condition(self._membership.others))
             try:
                 await within(timeout, waiting)
             except asyncio.TimeoutError:

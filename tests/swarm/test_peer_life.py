@@ -92,29 +92,34 @@ def encodings(secret: bytes) -> list[str]:
     return shown
 
 
-def test_of_two_peers_with_copies_of_one_identity_the_second_ends_and_debug_logs_hold_no_key(tmp_path: Path) -> None:
+def test_copies_of_a_peer_that_lives_end_and_debug_logs_hold_no_key(tmp_path: Path) -> None:
     logging = ["--log-level", "debug", "--log-format", "json"]
     with network(tmp_path) as (_, _, start):
         first = start("first", options=logging)
         peer_id = first.event("ready")["peer_id"]
         first.event("outer_step")
-        (tmp_path / "second").mkdir()
-        shutil.copy(tmp_path / "first" / "identity.key", tmp_path / "second")
-        second = start("second", options=logging)
-        assert second.wait() == 2
-        *lines, last = second.stderr.splitlines()
-        assert last.startswith(f"prime-p2p: another process is peer {peer_id} already"), second.stderr
+        copies = []
+        for start_of_run in ("anyone", "nobody"):  # one that trains, and one that waits for somebody else's state
+            (tmp_path / start_of_run).mkdir()
+            shutil.copy(tmp_path / "first" / "identity.key", tmp_path / start_of_run)
+            copies.append(start(start_of_run, options=logging, **{"run.start": start_of_run}))
+        for copy in copies:
+            assert copy.wait() == 2
+            last = copy.stderr.splitlines()[-1]
+            assert last.startswith(f"prime-p2p: another process is peer {peer_id} already"), copy.stderr
         for _ in range(3):
             first.event("outer_step")
         first.signal(signal.SIGTERM)
         assert first.wait() == 0
-    logged = [json.loads(line) for line in (*lines, *first.stderr.splitlines())]
+    processes = (first, *copies)
+    lines = [line for process in processes for line in process.stderr.splitlines()]
+    logged = [json.loads(line) for line in lines if not line.startswith("prime-p2p: ")]
     assert {line["run"] for line in logged} == {"tiny"}
     assert {line["peer"] for line in logged} - {None} == {peer_id[-8:]}
     assert {line["level"] for line in logged} == {"debug", "info", "warning"}
     assert max(line["outer_step"] or 0 for line in logged) >= 4
     key = (tmp_path / "first" / "identity.key").read_bytes()
-    everything = first.stderr + second.stderr + "\n".join(first.lines + second.lines)
+    everything = "\n".join([*lines, *(line for process in processes for line in process.lines)])
     for secret in (key[4:36], key[4:], key):
         assert not [shown for shown in encodings(secret) if shown in everything]
 
