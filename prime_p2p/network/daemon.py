@@ -10,11 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from prime_p2p.errors import PrimeError
+from prime_p2p.network import dropped
 from prime_p2p.network._hivemind import Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
 from prime_p2p.network.daemon_config import START, DaemonConfig, options, p2p_class
 from prime_p2p.network.deadline import within
@@ -27,6 +29,7 @@ _STOP = 2.0  # seconds for it to go down before it is killed
 _ANSWER = 5.0  # seconds for questions it answers out of its own head
 _MAX_ANSWER = 1 << 20  # bytes
 _LONGEST_HOME = 50  # characters, so that the path of a socket stays within the 104 to 108 that systems allow
+_MOST_ADDRESSES = 64  # of one peer
 _P2P = 421  # multiaddr code of a peer id
 
 Handler = Callable[[Pipe, str], Awaitable[None]]
@@ -193,7 +196,7 @@ class Daemon:
             info = p2pd_pb2.StreamInfo.FromString(await read_delimited(pipe, _ANSWER))
             await self._handlers[info.proto](pipe, PeerID(info.peer).to_base58())
         except (EndOfBytes, Stalled, DecodeError) as error:
-            log.warning("a stream came to nothing: %r", error)
+            dropped.note("stream", f"it came to nothing: {error!r}")
             pipe.abort()
         except BaseException:
             pipe.abort()
@@ -252,10 +255,10 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def _decoded(addresses: Iterable[bytes]) -> list[str]:
-    """Multiaddrs as text, but for those with protocols that this machine's hivemind does not know."""
+    """Multiaddrs as text, but for those with protocols that this machine's hivemind does not know; not without end."""
     texts = []
-    for address in addresses:
-        with suppress(ValueError, LookupError):
+    for address in islice(addresses, _MOST_ADDRESSES):
+        with suppress(ValueError, LookupError, TypeError, OverflowError):
             texts.append(str(Multiaddr(address)))
     return texts
 

@@ -13,6 +13,9 @@ from prime_p2p.network.calls import MAX_CALL, GuardedP2P
 START = 15.0  # seconds for the daemon to come up
 _RELAY_BUFFER = 1 << 18  # bytes of one connection, each way, that a relay may hold
 
+# Above the high mark the connections that carry least are closed, but for those younger than the grace.
+_CONNECTIONS = {"connLo": 256, "connHi": 512, "connGrace": "20s"}
+
 
 @dataclass(frozen=True)
 class RelayLimits:
@@ -120,7 +123,7 @@ def p2p_class(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
 
     class P2PInFolder(GuardedP2P):
         _UNIX_SOCKET_PREFIX = f"/unix{folder}/"
-        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {"server": {"dhtServer": 1, "noise": 0, **relay}}
+        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {"server": {"dhtServer": 1, "noise": 0, **_CONNECTIONS, **relay}}
 
         def __init__(self) -> None:
             super().__init__()

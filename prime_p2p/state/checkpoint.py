@@ -30,7 +30,7 @@ VERSION = 2
 OUTER, LOCAL, NUMBERS = "outer.safetensors", "local.safetensors", "checkpoint.json"
 _OPTIMIZER = "optimizer."
 
-DAMAGED = (OSError, ValueError, TypeError, KeyError, SafetensorError)
+DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
 """What ``read`` raises for a checkpoint that is not whole."""
 
 

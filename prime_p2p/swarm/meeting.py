@@ -162,11 +162,17 @@ class Meeting:
         missing = {peer: ready_at for peer, ready_at in expected.items() if peer not in gathering.offers}
         unsure = self._roster.unsure() - gathering.offers.keys()
         self._tell(missing, unsure, now)
-        awaited = missing.keys() | unsure | self._vouched_for(now)
+        awaited = missing.keys() | self._worth_waiting_for(unsure, now) | self._vouched_for(now)
         if (awaited and self._context.settling) or not gathering.closes(awaited, now):
             return None
         step, digest = self.state
         return gathering.group(self._context.run, step, digest)
+
+    def _worth_waiting_for(self, unsure: set[str], now: float) -> set[str]:
+        """Those that may answer: one that we know by nothing but its link does so at once, or holds everybody up."""
+        assert self._gathering.opened_at is not None
+        late = now >= self._gathering.opened_at + self._context.policy.detection
+        return unsure & (self._context.seen.keys() | self.known) if late else unsure
 
     def _vouched_for(self, now: float) -> set[str]:
         """Those that we have lost and a visitor has not. Either it is about to lose them too, and then says so, or our
