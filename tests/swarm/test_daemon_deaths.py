@@ -191,6 +191,25 @@ def test_a_frozen_daemon_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: py
     run(test)
 
 
+def test_a_daemon_that_carries_no_calls_any_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """An answer at the wrong moment can end hivemind's end of the connection that all calls of the DHT share."""
+
+    async def test(swarm: Swarm) -> None:
+        one = await swarm.node("one")
+        two = await swarm.node("two", await address(one))
+        await one.publish("key", {"n": 1}, ttl=60)
+        two._supervisor.daemon._carriers[0].cancel()
+
+        async def replaced() -> bool:
+            return "the libp2p daemon carries no calls of the DHT any more; starting another one" in lines(caplog)
+
+        await until(replaced)
+        assert await asyncio.wait_for(two.back(), PATIENCE)
+        assert one.peer_id in await two.lookup("key")
+
+    run(test)
+
+
 def test_a_daemon_that_was_slow_to_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_LOOK_EVERY", 0.2)
 

@@ -14,9 +14,13 @@ import msgpack
 import psutil
 import pytest
 import round_peers
+import torch
 from nodes import Swarm, address, daemons, run, until
 from round_peers import FIRST, RoundPeer, State, group_of, one_round, state_after
 
+import prime_p2p.swarm.swarm as place
+from prime_p2p.diloco import DiLoCo
+from prime_p2p.errors import BadInput
 from prime_p2p.network import clock, dropped
 from prime_p2p.network._hivemind import DHTID, PeerID, dht_pb2
 from prime_p2p.network.daemon import DaemonError
@@ -25,9 +29,11 @@ from prime_p2p.network.node import MAX_STREAMS_OF_A_PEER, Node
 from prime_p2p.network.pipe import EndOfBytes, Stalled
 from prime_p2p.network.records import PREFIX
 from prime_p2p.network.streams import Stream, StreamError
+from prime_p2p.state import messages as state_messages
 from prime_p2p.swarm import messages as say
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.membership import Heartbeat, Membership, peers_key, status
+from prime_p2p.swarm.swarm import SwarmOptions
 
 POLICY = RoundPolicy(patience=8.0, grace=2.0, stall_timeout=2.0)
 RUN = "rounds"
@@ -230,3 +236,33 @@ def test_the_others_go_on_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatc
             await peer.runner.close()
 
     run(test)
+
+
+async def describe_something_else(stream: Stream) -> None:
+    await stream.receive(stall=60.0)
+    await stream.send(state_messages.Description(), b'{"model": {"parameters": 1}}', stall=60.0)
+
+
+def trainer(swarm: place.Swarm) -> DiLoCo:
+    model = torch.nn.Linear(10, 1)
+    return DiLoCo(model, torch.optim.SGD(model.parameters(), lr=0.1), swarm, inner_steps=1)
+
+
+def test_one_that_says_it_trains_something_else_keeps_nobody_from_joining() -> None:
+    options = SwarmOptions(policy=POLICY)
+    with place.Swarm(RUN, (), options) as first, place.Swarm(RUN, first.addresses[:1], options) as liar:
+        known = trainer(first)
+        liar.call(liar.node.serve(state_messages.protocol(RUN), state_messages.STATE, describe_something_else))
+        liar.enter(bytes(16))
+        liar.hold(5, DIGEST, 10**9)
+        with place.Swarm(RUN, first.addresses[:1], options) as third:
+            third.enter(b"")  # to look around
+            assert third.wait_for(
+                lambda others: all(beat.has_state for beat in others.values()) and len(others) == 2, 30.0
+            )
+        with place.Swarm(RUN, first.addresses[:1], options) as joiner:
+            assert trainer(joiner).state.digest == known.state.digest
+        with place.Swarm(RUN, first.addresses[:1], options) as other:
+            model = torch.nn.Linear(11, 1)
+            with pytest.raises(BadInput, match="trains something else"):
+                DiLoCo(model, torch.optim.SGD(model.parameters(), lr=0.1), other, inner_steps=1)

@@ -18,9 +18,9 @@ from prime_p2p.network.streams import Stream
 from prime_p2p.outer.digest import PIECE
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state.client import Lacking, StateClient
-from prime_p2p.state.messages import STATE, AskHave, Busy, Hashes, Have, TransferError, WrongBytes, protocol
+from prime_p2p.state.messages import STATE, AskHave, AskUpdate, Busy, Hashes, Have, TransferError, WrongBytes, protocol
 from prime_p2p.state.piece_file import Contents, Copy
-from prime_p2p.state.transfer import IDLE_STALLS, ServingLimits
+from prime_p2p.state.transfer import AT_ONCE_TO_A_PEER, IDLE_STALLS, ServingLimits
 
 N = 1_500_000  # more than one piece, and no multiple of it
 
@@ -180,21 +180,24 @@ def test_a_list_of_pieces_that_is_not_the_states_is_found_out_before_any_piece(t
     nodes.run(main)
 
 
-def test_a_donor_serves_no_more_at_a_time_than_it_is_told_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_once", "of_one_peer"), [(1, 1), (8, AT_ONCE_TO_A_PEER)])
+def test_a_donor_serves_no_more_at_a_time_than_it_is_told_to(tmp_path: Path, at_once: int, of_one_peer: int) -> None:
     lineage = Lineage(tmp_path / "journal", N)
 
     async def main(swarm: nodes.Swarm) -> None:
         serving = await swarm.node("donor")
         asking = await swarm.node("joiner", await nodes.address(serving))
-        await serve(serving, lineage, tmp_path / "donor", ServingLimits(at_once=1))
+        await serve(serving, lineage, tmp_path / "donor", ServingLimits(at_once=at_once))
         client = StateClient(asking, RUN, STALL)
-        first = await client.session(serving.peer_id, lineage.state.digest, 4)
-        assert first.whole
-        stream = await asking.open(serving.peer_id, protocol(RUN), STATE, STALL)
-        await stream.send(AskHave(digest=lineage.state.digest), stall=STALL)
-        assert isinstance(await stream.receive(stall=STALL), Busy)
-        stream.abort()
-        first.end()
+        sessions = [await client.session(serving.peer_id, lineage.state.digest, 4) for _ in range(of_one_peer)]
+        assert all(session.whole for session in sessions)
+        for question in (AskHave(digest=lineage.state.digest), AskUpdate(step=0, digest=lineage.state.digest)):
+            stream = await asking.open(serving.peer_id, protocol(RUN), STATE, STALL)
+            await stream.send(question, stall=STALL)
+            assert isinstance(await stream.receive(stall=STALL), Busy)
+            stream.abort()
+        for session in sessions:
+            session.end()
 
         async def served() -> bool:
             try:
