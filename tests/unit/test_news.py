@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from prime_p2p.diloco import OuterStep
 from prime_p2p.monitor.metrics import MetricsLog
 from prime_p2p.monitor.reporter import PlainReporter
+from prime_p2p.network import dropped
 from prime_p2p.news import News
 from prime_p2p.swarm.groups import Group, Member
 from prime_p2p.swarm.runner import RoundResult
@@ -41,3 +43,19 @@ def test_rounds_missed_for_one_reason_are_one_line_until_that_changes(
         "no outer step: a round began without this peer; training on",
         "no outer step: a round began without this peer; training on",
     ]
+
+
+def test_what_was_dropped_is_in_the_line_of_the_next_outer_step_where_anything_was(tmp_path: Path) -> None:
+    dropped.note("frame", "before there was any news")
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLog(path) as metrics:
+        news = News(PlainReporter(), metrics)
+        news.outer_step(committed(), 1.0, None)
+        for _ in range(3):
+            dropped.note("frame", "bad", "peer")
+        dropped.note("record", "bad")
+        news.outer_step(committed(), 1.0, None)
+        news.outer_step(committed(), 1.0, None)
+    first, second, third = (json.loads(line) for line in path.read_text().splitlines())
+    assert second["dropped"] == {"frame": 3, "record": 1}
+    assert "dropped" not in first.keys() | third.keys()
