@@ -25,11 +25,12 @@ from prime_p2p.doctor.facts import (
     Reached,
     Unknown,
 )
-from prime_p2p.doctor.place import Place
+from prime_p2p.doctor.place import Ask, Place
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network import clock
 from prime_p2p.network._hivemind import Multiaddr
 from prime_p2p.network.deadline import within
+from prime_p2p.network.dial_back import DialBack
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import MAX_STREAMS, Node, NodeConfig, peer_of
 from prime_p2p.network.ports import HeldPort, listen_addresses
@@ -177,8 +178,6 @@ class _Look:
             await node.close()
 
     async def _reached(self, node: Node, port: Port) -> Reached | Unknown:
-        if self._place.dial_back is None:
-            return Unknown("nobody could be asked to connect to this machine")
         if port.error:
             return Unknown(f"nobody was asked: port {port.number} cannot be used")
         self._say("asking others to connect to this machine")
@@ -188,12 +187,17 @@ class _Look:
         if not direct:
             return Unknown("this machine has no address that others could be asked to connect to")
         try:
-            answers = await within(timeout + 1, self._place.dial_back(node)(direct, timeout))
+            answers = await within(timeout + 1, self._ask(node)(direct, timeout))
         except asyncio.TimeoutError:
             return Unknown(f"nobody has answered within {timeout:.0f} s")
         except PrimeError as error:
             return Unknown(f"nobody could be asked: {error}")
+        if not answers:
+            return Unknown("nobody could be asked to connect to this machine")
         return Reached(_port_of(direct[0]), answers)
+
+    def _ask(self, node: Node) -> Ask:
+        return DialBack(node).ask if self._place.dial_back is None else self._place.dial_back(node)
 
     async def _bandwidth(self, node: Node) -> Bandwidth | Unknown:
         """Measured with the first of the bootstrap peers that does."""

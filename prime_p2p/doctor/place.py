@@ -19,7 +19,7 @@ Ask = Callable[[Sequence[str], float], Awaitable[Sequence[Reach]]]
 class Place:
     """How a peer would be reached, whom it knows, and how many there are in a group.
 
-    ``dial_back`` gives, for a node, what has others connect to it.
+    ``dial_back`` gives, for a node, what has others connect to it; without one they are asked by ``network.dial_back``.
     """
 
     bootstrap: tuple[str, ...] = ()

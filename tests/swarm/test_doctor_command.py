@@ -46,7 +46,7 @@ def test_others_are_asked_to_connect_to_the_port_that_is_meant_and_to_no_other(t
         return ask
 
     def look(port: int, address: str) -> Reached | Unknown:
-        place = Place((address,), "127.0.0.1", port, dial_back=dial_back)
+        place = Place((address,), ("127.0.0.1",), port, dial_back=dial_back)
         return looks.look(place, tmp_path, lambda text: None, time.monotonic() + PATIENCE).reached
 
     with network(tmp_path) as (_, address, _), socket.create_server(("127.0.0.1", 0)) as server:
