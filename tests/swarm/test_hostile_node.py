@@ -102,7 +102,7 @@ class Hostile:
                 say.GroupMember(peer_id=peer, nonce=1, weight=1, bandwidth=1.0) for peer in (*invented, self._victim)
             ],
         )
-        join = {"nonce": 1, "weight": 1, "bandwidth": 1.0, "suspects": [], "awaited": invented}
+        join = {"nonce": 1, "weight": 1, "bandwidth": 1.0, "terms": b"", "suspects": [], "awaited": invented}
         said = [
             say.Join(step=7, digest=DIGEST, **join),
             begin,

@@ -23,7 +23,7 @@ from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import BadInput
 from prime_p2p.monitor.events import EventReader
 from prime_p2p.monitor.text import status_table
-from prime_p2p.network import clock, daemon
+from prime_p2p.network import clock, daemon, dial_back
 from prime_p2p.network._hivemind import DHTID, DHTRecord, DictionaryDHTValue, PeerID, dht_pb2
 from prime_p2p.network.calls import BadCall, check_answer, check_request, records_in
 from prime_p2p.network.frames import PREFIX_SIZE, FrameError, Message, Schema
@@ -31,6 +31,8 @@ from prime_p2p.network.identity import Identity
 from prime_p2p.network.records import PREFIX, BadRecord, SignedRecords, pack, unpack
 from prime_p2p.outer import journal
 from prime_p2p.outer.journal import JournalEntry, read_update
+from prime_p2p.public.admission import Invitation, invited_until
+from prime_p2p.public.manifest import BadManifest, ChangeEntry, Manifest, Seal, SignedManifest
 from prime_p2p.recipe import Recipe, first_difference
 from prime_p2p.state import messages as state
 from prime_p2p.swarm import membership
@@ -41,6 +43,21 @@ ALICE_ID = PeerID.from_base58(ALICE.peer_id)
 KEY = DHTID.generate(PREFIX + "run/peers").to_bytes()
 SUBKEY = msgpack.packb(ALICE.peer_id)
 PLACE = dht_pb2.NodeInfo(node_id=DHTID.generate(ALICE.peer_id).to_bytes())
+
+
+MANIFEST = SignedManifest.sign(
+    Manifest(
+        name="tiny",
+        author=ALICE.peer_id,
+        sequence=1,
+        issued_at=1.0,
+        recipe=Recipe.load(Path(__file__).parents[2] / "peers" / "tiny.toml").model_dump(mode="json"),
+        initial_state=bytes(32),
+        changes=[ChangeEntry(at=3, values={"inner.learning_rate": 0.1}, phase="pause")],
+    ),
+    ALICE,
+)
+INVITATION = Invitation.make(MANIFEST.manifest.run, 2.0**40, ALICE)
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,29 @@ def _address(data: bytes) -> object:
     return None
 
 
+def _sealed_manifest(data: bytes) -> object:
+    """What the author has signed, whatever it is."""
+    return SignedManifest.opened(data, Seal.of(data, MANIFEST.manifest, ALICE), MANIFEST.manifest.run)
+
+
+def _seal(data: bytes) -> object:
+    fields = _map(data)
+    return Seal.from_fields(fields, MANIFEST.manifest.run)
+
+
+def _map(data: bytes) -> dict[str, Any]:
+    """What a record may hold."""
+    try:
+        fields = msgpack.unpackb(data, strict_map_key=True)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _credential(data: bytes) -> object:
+    return invited_until(data, MANIFEST.manifest.run, ALICE.peer_id, ALICE.peer_id)
+
+
 def _events(data: bytes) -> object:
     return EventReader().feed(data + b"\n")
 
@@ -186,7 +226,7 @@ _FOUND = dht_pb2.FindResult(
 
 CONTROL = (
     say.Join(
-        step=1, digest=_DIGEST, nonce=2, weight=3, bandwidth=4.0, suspects=[_PEER], awaited=[_PEER]
+        step=1, digest=_DIGEST, nonce=2, weight=3, bandwidth=4.0, terms=b"terms", suspects=[_PEER], awaited=[_PEER]
     ),
     say.Begin(
         step=1,
@@ -223,6 +263,13 @@ DECODERS = {
     "description": Decoder(_description, (json.dumps({"model": {"layers": 2}}).encode(),), (state.WrongBytes,)),
     "journal": Decoder(_journal_file, (update_bytes(),), (OSError, ValueError)),
     "address": Decoder(_address, (daemon._encoded("/ip4/192.0.2.1/tcp/4000/p2p/" + _PEER),)),
+    "manifest": Decoder(
+        lambda data: SignedManifest.from_bytes(data, MANIFEST.manifest.run), (MANIFEST.to_bytes(),), (BadManifest,)
+    ),
+    "sealed manifest": Decoder(_sealed_manifest, (MANIFEST.body,), (BadManifest,)),
+    "seal": Decoder(_seal, (msgpack.packb(MANIFEST.seal.to_fields()),)),
+    "credential": Decoder(_credential, (INVITATION.credential(ALICE.peer_id),)),
+    "dial back": frames(dial_back.SCHEMA, dial_back.Request(addresses=["/ip4/192.0.2.1/tcp/4000"])),
     "event": Decoder(_events, (b'{"event": "log", "text": "hello"}',)),
 }
 

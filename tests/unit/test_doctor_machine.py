@@ -84,8 +84,8 @@ def test_a_key_is_read_and_never_made(tmp_path: Path) -> None:
 def test_a_port_that_somebody_listens_at_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
-        assert "Address already in use" in network.port("127.0.0.1", number).error
-    assert network.port("127.0.0.1", 0).error == ""
+        assert "Address already in use" in network.port(("127.0.0.1",), number).error
+    assert network.port(("127.0.0.1",), 0).error == ""
 
 
 @pytest.mark.parametrize("group", [1, 2, 4, 32, 256])

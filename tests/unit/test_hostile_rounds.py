@@ -57,7 +57,9 @@ def begin(members: list[str], nonce: int = 1) -> say.Begin:
 
 
 def join(awaited: list[str]) -> say.Join:
-    return say.Join(step=STATE[0], digest=STATE[1], nonce=1, weight=1, bandwidth=1.0, suspects=[], awaited=awaited)
+    return say.Join(
+        step=STATE[0], digest=STATE[1], nonce=1, weight=1, bandwidth=1.0, terms=b"", suspects=[], awaited=awaited
+    )
 
 
 def test_one_that_only_talks_is_not_waited_for_as_long_as_a_peer_of_the_run() -> None:
