@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce.codec import BlockVector, Float32, bits_of
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network import clock
@@ -23,7 +24,6 @@ from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 from prime_p2p.outer.terms import OuterTerms, Unchanging
-from prime_p2p.recipe import first_difference
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
 from prime_p2p.state.client import StateClient
 from prime_p2p.state.follow import CaughtUp, Follower, Means

@@ -4,11 +4,9 @@ Every mistake in a recipe is a `BadInput` of one line that names the file, the k
 """
 
 import difflib
-import json
 import re
-import reprlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
@@ -16,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from prime_p2p.agreement import plain, shown
 from prime_p2p.errors import BadInput
 
 if sys.version_info >= (3, 11):
@@ -237,51 +236,7 @@ class Recipe(_Section):
 def check_run_name(name: str) -> None:
     """Raises BadInput where a run cannot be called so."""
     if re.fullmatch(RUN_NAME, name) is None:
-        raise BadInput(f"run name {_shown(name)}: {_REASONS['string_pattern_mismatch']}")
-
-
-def first_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
-    """Name the first key in which two `Recipe.shared` values differ, with both values; None if they agree.
-
-    `theirs` may come from anywhere: whatever it holds, the answer is one short line.
-    """
-    here, there = dict(_leaves(mine)), dict(_leaves(theirs))
-    for key in [*here, *(key for key in there if key not in here)]:
-        own, other = here.get(key, _NOT_SET), there.get(key, _NOT_SET)
-        if own != other:
-            return f"{key}: {_shown(own)} here, {_shown(other)} there"
-    return None
-
-
-class _NotSet:
-    def __repr__(self) -> str:
-        return "not set"
-
-
-_NOT_SET = _NotSet()
-
-
-def _leaves(shared: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for section, content in shared.items():
-        if isinstance(content, Mapping):
-            for key, value in content.items():
-                yield f"{_plain(section)}.{_plain(key)}", value
-        else:
-            yield _plain(section), content
-
-
-def _plain(key: object) -> str:
-    """A key as it is, unless somebody sent one that would not print on one line."""
-    return key if isinstance(key, str) and key.isidentifier() and len(key) <= 64 else reprlib.repr(key)
-
-
-def _shown(value: object) -> str:
-    """A value as TOML writes it, cut to a length that fits one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value if len(value) <= 64 else value[:61] + "...")
-    return reprlib.repr(value)
+        raise BadInput(f"run name {shown(name)}: {_REASONS['string_pattern_mismatch']}")
 
 
 def _impossible(key: str, reason: str) -> None:
@@ -385,7 +340,7 @@ def _first_mistake(error: ValidationError, path: str, overridden: set[tuple[str,
         location.append(mistake["ctx"]["key"])
     elif mistake["type"] == "missing" and isinstance(location[-1], int):
         location.pop()  # a list that ends too early is a mistake of the list
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{_plain(part)}" for part in location)[1:]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{plain(part)}" for part in location)[1:]
     where = "--set" if tuple(location[:2]) in overridden else f"{_one_line(path)}:"
     more = len(mistakes) - 1
     return f"{where} {key}: {_reason(mistake, location)}" + (f"; and {more} more" if more else "")
@@ -396,14 +351,14 @@ def _reason(mistake: ErrorDetails, location: Sequence[object]) -> str:
     if kind == "impossible":
         return str(context["reason"])
     if kind == "missing" and isinstance(mistake["loc"][-1], int):
-        return f"has too few values (got {_shown(mistake['input'])})"
+        return f"has too few values (got {shown(mistake['input'])})"
     if kind == "missing":
         return "is missing" if len(location) > 1 else "this section is missing"
     if kind == "extra_forbidden":
         return f"unknown {'key' if len(location) > 1 else 'section'}{_suggestion(location)}"
     limits = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in context.items()}
     reason = _REASONS[kind].format(**limits) if kind in _REASONS else _one_line(mistake["msg"])
-    return f"{reason} (got {_shown(mistake['input'])})"
+    return f"{reason} (got {shown(mistake['input'])})"
 
 
 def _one_line(text: str) -> str:

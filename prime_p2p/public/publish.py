@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from prime_p2p.agreement import first_difference
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.network import clock
 from prime_p2p.network.identity import Identity
@@ -19,7 +20,7 @@ from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest
 from prime_p2p.public.network import on_a_node
 from prime_p2p.public.run_address import RunAddress, fingerprint, run_id
-from prime_p2p.recipe import Recipe, first_difference
+from prime_p2p.recipe import Recipe
 from prime_p2p.swarm import membership
 from prime_p2p.terms import Phase, differences, recipe_with
 

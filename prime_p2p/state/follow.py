@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce.codec import BlockVector, Float32
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.network.frames import FrameError
@@ -17,7 +18,6 @@ from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.state import OuterState
 from prime_p2p.outer.terms import OuterTerms
-from prime_p2p.recipe import first_difference
 from prime_p2p.state.client import Lacking, StateClient
 from prime_p2p.state.messages import TransferError, description_hash
 from prime_p2p.state.piece_file import Arrays

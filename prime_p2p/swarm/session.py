@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from prime_p2p.swarm.membership import Heartbeat
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
 ID = 8  # bytes
+
+
+class SessionBeat(Protocol):
+    """What a heartbeat says of its session: its id, when it began, and when this was sent, on the swarm's clock."""
+
+    @property
+    def session(self) -> bytes: ...
+
+    @property
+    def began(self) -> float: ...
+
+    @property
+    def sent_at(self) -> float: ...
 
 
 class Session:
@@ -31,7 +41,7 @@ class Session:
         self._first: dict[bytes, float] = {}  # when the first heartbeat that was seen of each other session was sent
         self._told: set[bytes] = set()
 
-    def see(self, beat: Heartbeat) -> None:
+    def see(self, beat: SessionBeat) -> None:
         """A heartbeat under our own identity was found."""
         if len(beat.session) != ID or beat.session == self.id or beat.sent_at <= self.began:
             return

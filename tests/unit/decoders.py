@@ -18,6 +18,7 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
+from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce import butterfly
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import BadInput
@@ -33,7 +34,7 @@ from prime_p2p.outer import journal
 from prime_p2p.outer.journal import JournalEntry, read_update
 from prime_p2p.public.admission import Invitation, invited_until
 from prime_p2p.public.manifest import BadManifest, ChangeEntry, Manifest, Seal, SignedManifest
-from prime_p2p.recipe import Recipe, first_difference
+from prime_p2p.recipe import Recipe
 from prime_p2p.state import messages as state
 from prime_p2p.swarm import membership
 from prime_p2p.swarm import messages as say

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from prime_p2p.agreement import first_difference
 from prime_p2p.errors import BadInput
-from prime_p2p.recipe import Recipe, first_difference
+from prime_p2p.recipe import Recipe
 
 TINY = Path(__file__).parents[2] / "peers" / "tiny.toml"
 
