@@ -14,6 +14,7 @@ from prime_p2p.errors import BadInput
 from prime_p2p.network import clock
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.streams import StreamError
+from prime_p2p.network.version import PROTOCOL
 from prime_p2p.public.admission import Admission, Invitation
 from prime_p2p.public.manifest import Manifest, SignedManifest
 from prime_p2p.public.public_run import PublicRun
@@ -112,3 +113,15 @@ def test_a_peer_that_is_banned_is_cut_off_by_all_others(tmp_path: Path) -> None:
         assert not second.call(is_heard(second, first))
         with pytest.raises(BadInput, match="banned"):
             PublicRun(run.signed, tmp_path / "second").attach(second)
+
+
+def test_a_peer_that_speaks_an_older_protocol_than_all_others_says_what_to_upgrade(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        run = Run(tmp_path, opened, Admission())
+        newer, older = run.swarm("newer"), run.swarm("older")
+        newer.guard(PublicRun(run.signed, tmp_path / "newer"), protocol=PROTOCOL + 1)
+        newer.enter(b"description")
+        older.enter(b"description")
+        assert older.others(refresh=True) == {}
+        with pytest.raises(BadInput, match=f"speaks protocol {PROTOCOL + 1} and this program protocol {PROTOCOL}"):
+            older.check_protocol()
