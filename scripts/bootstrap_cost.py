@@ -6,6 +6,9 @@ The peers keep heartbeats and look at those of the others as training ones do, a
 their own (a network namespace), so that what is counted is the node's own traffic. Each row comes twice: the DHT keeps
 the heartbeats of a run with the five peers nearest to its name, and the node is one of them or not. "looks" says how
 many of the looks that are due the peers had time for: where it is well below 1, this machine is too slow for so many.
+
+The last lines are a guess at a hundred peers, for as many looks as are due: memory and what comes in by straight lines,
+what goes out by a parabola, since each look is answered with the heartbeats of all.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import psutil
 import uvloop
 
@@ -37,6 +41,7 @@ NAMES = 4000  # names of runs to choose from: the nearest one is nearer to the n
 START = 180.0  # seconds for all peers to be there, on a busy machine
 SETTLE = 20.0  # seconds until everybody knows everybody
 END = 20.0
+GUESSED = 100  # peers
 HEAD = ["peers", "keeps them", "Python MB", "daemon MB", "processor", "in kB/s", "out kB/s", "looks"]
 
 
@@ -55,6 +60,45 @@ class Usage:
         network = Path(f"/proc/{processes[0].pid}/net/dev").read_text().split("eth0:")[1].split()
         processor = sum(one.user + one.system for one in times)
         return cls(time.monotonic(), processor, int(network[0]), int(network[8]))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a node took for so many peers: MB, a share of a processor, kB/s."""
+
+    peers: int
+    keeps: bool
+    memory: tuple[float, float]
+    processor: float
+    received: float
+    sent: float
+    looks: float
+
+    @property
+    def row(self) -> list[str]:
+        memory, network = (f"{one:.0f}" for one in self.memory), (f"{one:.1f}" for one in (self.received, self.sent))
+        keeps = "yes" if self.keeps else "no"
+        return [str(self.peers), keeps, *memory, f"{self.processor:.0%}", *network, f"{self.looks:.2f}"]
+
+
+def guess(costs: list[Cost]) -> str:
+    """What it would be for a hundred peers, from what it was for a few."""
+
+    def fitted(values: list[float], *powers: int) -> float:
+        terms = np.stack([np.array([cost.peers for cost in costs], dtype=float) ** power for power in powers], axis=1)
+        return float(
+            np.linalg.lstsq(terms, np.array(values), rcond=None)[0] @ [float(GUESSED) ** one for one in powers]
+        )
+
+    memory = fitted([sum(cost.memory) for cost in costs], 0, 1)
+    received = fitted([cost.received / cost.looks for cost in costs], 1)
+    sent = fitted([cost.sent / cost.looks for cost in costs], 1, 2)
+    keeps = "keeps" if costs[0].keeps else "does not keep"
+    minute = 60 / 1e3  # kB/s to MB a minute
+    return (
+        f"{GUESSED} peers whose heartbeats it {keeps}: {memory:.0f} MB of memory, {received * minute:.0f} MB a minute "
+        f"in, {sent * minute:.0f} MB a minute out"
+    )
 
 
 # ---- the peers
@@ -133,8 +177,8 @@ def said(process: subprocess.Popen[str], asked: bool = True) -> str:
     return line
 
 
-def measure(hosts: Hosts, options: argparse.Namespace, peers: int, near: bool) -> list[str]:
-    """A row of the table."""
+def measure(hosts: Hosts, options: argparse.Namespace, peers: int, near: bool) -> Cost:
+    """Run a node and so many peers for a while."""
     with contextlib.ExitStack() as started, tempfile.TemporaryDirectory() as folder:
         key = str(Path(folder) / "key")
         place = ["--host", hosts.address("bootstrap"), "--port", "0", "--identity", key, "--stop-with-parent"]
@@ -162,28 +206,31 @@ def measure(hosts: Hosts, options: argparse.Namespace, peers: int, near: bool) -
         looks += sum(int(said(group)) for group in groups)
         memory = [process.memory_info().rss / 1e6 for process in processes]
     seconds = after.seconds - before.seconds
-    return [
-        str(peers),
-        "yes" if near else "no",
-        *(f"{one:.0f}" for one in memory),
-        f"{(after.processor - before.processor) / seconds:.0%}",
-        f"{(after.received - before.received) / seconds / 1e3:.1f}",
-        f"{(after.sent - before.sent) / seconds / 1e3:.1f}",
-        f"{looks * LOOK_EVERY / peers / seconds:.2f}",
-    ]
+    return Cost(
+        peers,
+        near,
+        (memory[0], sum(memory[1:])),
+        (after.processor - before.processor) / seconds,
+        (after.received - before.received) / seconds / 1e3,
+        (after.sent - before.sent) / seconds / 1e3,
+        looks * LOOK_EVERY / peers / seconds,
+    )
 
 
 def inside(options: argparse.Namespace) -> None:
     hosts = Hosts([["bootstrap", "peers"]])
     try:
-        rows = []
+        costs = []
         for peers in options.peers:
             for near in (True, False):
-                rows.append(measure(hosts, options, peers, near))
-                print(*rows[-1], file=sys.stderr, flush=True)
+                costs.append(measure(hosts, options, peers, near))
+                print(*costs[-1].row, file=sys.stderr, flush=True)
     finally:
         hosts.close()
-    print("\n".join(table(HEAD, rows)))
+    print("\n".join(table(HEAD, [cost.row for cost in costs])))
+    if len(options.peers) > 2:
+        for near in (True, False):
+            print(guess([cost for cost in costs if cost.keeps is near]))
 
 
 def main() -> int:
