@@ -15,6 +15,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from prime_p2p.errors import BadInput
 from prime_p2p.network import clock, dropped, tasks
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import one_line
@@ -98,6 +99,14 @@ class Guard(Protocol):
     def looked(self, others: Mapping[str, Heartbeat]) -> None:
         """Those that are admitted were looked at."""
         ...
+
+
+def first_heartbeat(description: bytes, name: str, addresses: list[str]) -> Heartbeat:
+    """What a peer says of itself when it joins. Raises BadInput for a name that others would not take."""
+    try:
+        return Heartbeat(description=description, name=name, addresses=addresses[:8])
+    except ValidationError:
+        raise BadInput(f"the name {name!r} cannot be told to others: at most 64 characters, all printable") from None
 
 
 def peers_key(run: str) -> str:

@@ -23,7 +23,7 @@ from prime_p2p.network.speed import Speed
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy
-from prime_p2p.swarm.membership import Guard, Heartbeat, Membership
+from prime_p2p.swarm.membership import Guard, Heartbeat, Membership, first_heartbeat
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
 from prime_p2p.temporary import TemporaryFolder
 
@@ -190,9 +190,7 @@ class Swarm:
     def enter(self, description: bytes) -> None:
         """Announce that we are joining; ``description`` is the hash of what all peers of the run must agree on."""
         self._description = description
-        mine = Heartbeat(
-            description=description, name=self.options.name, addresses=self.addresses[:8], **self._announced
-        )
+        mine = first_heartbeat(description, self.options.name, self.addresses).model_copy(update=self._announced)
         self.call(self._membership.start(mine))
 
     def guard(self, guard: Guard, **announced: Any) -> None:

@@ -12,12 +12,14 @@ from stream_ends import LONG, end
 
 from prime_p2p.allreduce.butterfly import DATA, Hello
 from prime_p2p.allreduce.exchanges import Exchanges
+from prime_p2p.errors import BadInput
 from prime_p2p.network import dropped
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream, stream_over
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm import messages as say
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
+from prime_p2p.swarm.membership import MOST_PEERS, Heartbeat, Membership, first_heartbeat
 from prime_p2p.swarm.roster import MOST_BY_HEARSAY
 from prime_p2p.swarm.rounds import REMEMBERED, RoundMachine
 
@@ -173,3 +175,24 @@ def test_streams_for_groups_that_never_begin_make_way_for_those_of_later_ones() 
         await streams.close()
 
     run(test(), JumpingLoop())
+
+
+# ---- heartbeats
+
+
+def test_of_more_peers_than_one_can_deal_with_those_known_first_stay() -> None:
+    membership = Membership(cast(Node, None), "run", lambda: None)
+    beats = {f"peer-{number:05}": Heartbeat(step=number) for number in range(10 * MOST_PEERS)}
+    late = dict(list(beats.items())[-10:])
+    membership._others = late
+    dealt_with = membership._as_many_as_we_can_deal_with(beats)
+    assert len(dealt_with) == MOST_PEERS
+    assert late.items() <= dealt_with.items()
+    assert membership._as_many_as_we_can_deal_with(late) == late
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "two\nlines"])
+def test_a_peer_whose_own_name_others_would_not_take_is_told(name: str) -> None:
+    assert first_heartbeat(b"", "Jürgen's box", []).name == "Jürgen's box"
+    with pytest.raises(BadInput, match="cannot be told to others"):
+        first_heartbeat(b"", name, [])
