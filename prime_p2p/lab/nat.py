@@ -39,8 +39,10 @@ class Internet:
             BadInput: This machine has no nftables, or a name cannot be used.
             PrimeError: It failed; nothing is left then.
         """
-        if shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+        nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
+        if nft is None:
             raise BadInput("a lab with NAT needs nftables (Debian: apt-get install nftables)")
+        self._nft = nft
         self._hosts = Hosts([[*public, *(f"{home}-router" for home in homes)]], _INTERNET)
         self._made: list[str] = []
         try:
@@ -61,7 +63,7 @@ class Internet:
         inside = [f"addr add {network}.2/24 dev {CABLE}", f"link set {CABLE} up", f"route add default via {network}.1"]
         ip(["link set lo up", *inside], inside=home)
         run(on_host(router, ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]), "")
-        run(on_host(router, ["nft", "-f", "-"]), _ROUTER)
+        run(on_host(router, [self._nft, "-f", "-"]), _ROUTER)
 
     def address(self, name: str) -> str:
         """The IP address that others see a host at: for one of a home, its router's."""
@@ -76,7 +78,7 @@ class Internet:
             add rule ip home forwarding {rule} dnat to {host}
             insert rule ip home through {rule} accept
         """
-        run(on_host(f"{home}-router", ["nft", "-f", "-"]), lines)
+        run(on_host(f"{home}-router", [self._nft, "-f", "-"]), lines)
 
     def close(self) -> None:
         """Remove it; processes that are still on a host lose their cable. May be called again."""

@@ -52,7 +52,6 @@ class DaemonConfig:
     """How the daemon meets the network; addresses are multiaddrs.
 
     Attributes:
-        relays: peers, one address each, that carry what others send to this one where it is private.
         public, private: others can, or cannot, dial it.
         limits: of what it carries for others itself.
     """
@@ -60,7 +59,6 @@ class DaemonConfig:
     identity: Path
     listen: tuple[str, ...]
     announce: tuple[str, ...] = ()
-    relays: tuple[str, ...] = ()
     public: bool = False
     private: bool = False
     limits: RelayLimits = RelayLimits(peers=0)
@@ -93,7 +91,6 @@ class DaemonConfig:
 
 def options(config: DaemonConfig) -> dict[str, Any]:
     """The arguments of hivemind's P2P for a configuration."""
-    relays = config.relays if config.private else ()  # the daemon itself would find out after minutes
     return {
         "host_maddrs": list(config.listen),
         "announce_maddrs": list(config.announce) or None,
@@ -101,8 +98,7 @@ def options(config: DaemonConfig) -> dict[str, Any]:
         "check_if_identity_free": False,  # it reads RSA keys only
         "nat_port_map": not config.loopback,
         "auto_nat": not config.loopback,
-        "use_auto_relay": bool(relays),
-        "trusted_relays": list(relays) or None,
+        "use_auto_relay": False,  # slow, and content with any relay; see reachability.py
         "force_reachability": config.reachability,
         "startup_timeout": START,
         "persistent_conn_max_msg_size": MAX_CALL,
@@ -119,11 +115,12 @@ def p2p_class(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
     each other in that way at the same moment get one connection of which both take themselves for the client, and no
     other for seconds; the further apart they are, the likelier. https://github.com/libp2p/go-libp2p/issues/2925
     """
-    relay = config.limits.options() | {"relayDiscovery": 0}  # what else it finds relays next to nothing
 
     class P2PInFolder(GuardedP2P):
         _UNIX_SOCKET_PREFIX = f"/unix{folder}/"
-        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {"server": {"dhtServer": 1, "noise": 0, **_CONNECTIONS, **relay}}
+        DHT_MODE_MAPPING: ClassVar[dict[str, Any]] = {
+            "server": {"dhtServer": 1, "noise": 0, **_CONNECTIONS, **config.limits.options()}
+        }
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,14 +1,14 @@
 """Keeps a node one that others can dial: at addresses of its own, or else through a relay.
 
-libp2p would find out by itself in about three minutes. This asks others as soon as there are any, and tells whoever
-runs the peer what to do about it.
+libp2p would find out by itself in about three minutes, and take any daemon for a relay (see ``relay``). This asks
+others as soon as there are any, and tells whoever runs the peer what to do about it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prime_p2p.network import tasks
 from prime_p2p.network.daemon import DaemonError
@@ -23,6 +23,7 @@ ASK_EVERY = 600.0  # seconds after which others are asked again, though nothing 
 ASK_FOR_RELAYS = 60.0  # seconds after which a relay is looked for again where there was none
 ANSWER = 10.0  # seconds for the answers of others
 MOST_RELAYS = 3
+MOST_TOLD = 8  # addresses
 ASKED_FOR_RELAYS = 16  # peers
 
 _ANY = {"ip4": "0.0.0.0", "ip6": "::"}
@@ -45,6 +46,8 @@ class Reachability:
         self._relayed = relayed
         self._announced = node.daemon_config.announce  # by the user
         self._addresses: list[str] = []
+        self._relays: dict[str, str] = {}  # those we tell others of: peer id -> address
+        self._served = False  # whether one of them has a slot for us
         self._due = 0.0  # when others are to be asked, in the loop's time
         self._failures = 0  # in a row
         self._advised = False
@@ -72,7 +75,7 @@ class Reachability:
             await asyncio.sleep(LOOK_EVERY if clear else LOOK_AGAIN)
 
     async def _look(self) -> bool:
-        """Look whether something has changed or is to be asked; return whether it is clear how this node is reached."""
+        """Look whether something has changed or is to be asked; return whether that can wait for some seconds now."""
         addresses = await self._node.addresses()
         now = asyncio.get_running_loop().time()
         if addresses != self._addresses:
@@ -80,11 +83,14 @@ class Reachability:
                 self._due = now
             self._addresses = addresses
             self._on_change(addresses)
+        if self._relays:
+            self._served = await self._keep_slots()
         if now < self._due:
-            return self._is_clear()
+            return True
         if self._relayed:
-            await self._be_relayed("told to go through relays")
-            return self._is_clear()
+            self._due = now + ASK_EVERY
+            await self._be_relayed("", set())
+            return True
         reaches = await self._dial_back.ask(self._questions(), ANSWER)
         works = verdict(reaches)
         if works is None:
@@ -94,13 +100,9 @@ class Reachability:
         if works:
             await self._be_dialled([_plain(reach.address) for reach in reaches if reach.works])
         elif self._failures > 1:
-            await self._be_relayed(next(reach.reason for reach in reaches if reach.reason not in ("", NOT_YOURS)))
-        return self._is_clear()
-
-    def _is_clear(self) -> bool:
-        """Whether nothing is to be expected soon: no second try, and no relay that is about to take us."""
-        waiting = self._node.daemon_config.private and not any(map(_is_relayed, self._addresses))
-        return self._failures != 1 and not waiting
+            failed = {_plain(reach.address): reach.reason for reach in reaches if reach.reason not in ("", NOT_YOURS)}
+            await self._be_relayed(next(iter(failed.values())), failed.keys())
+        return self._failures != 1
 
     def _questions(self) -> list[str]:
         """The addresses to ask others for."""
@@ -110,38 +112,48 @@ class Reachability:
 
     async def _be_dialled(self, works: Sequence[str]) -> None:
         """Others reach us at these addresses: see to it that we tell them so."""
-        if self._node.daemon_config.private:
-            log.warning("%s can be reached from outside now", works[0])
-            self._advised = False
-            await self._node.reconfigure(private=False, announce=self._announced)
-            return
+        config = self._node.daemon_config
         own = [_plain(address) for address in self._addresses if _is_direct(address)]
-        learnt = [address for address in works if address not in own]
-        if learnt and not self._announced:
-            log.info("others reach this node at %s", ", ".join(learnt))
+        learnt = [address for address in works if address not in own and not _is_loopback(address)]
+        if config.private:
+            log.warning("%s can be reached from outside now", works[0])
+            self._advised, self._served, self._relays = False, False, {}
+            await self._node.reconfigure(private=False, announce=self._announced)
+        elif learnt and not self._announced:
             await self._node.reconfigure(announce=announcement(learnt, own))
 
-    async def _be_relayed(self, reason: str) -> None:
-        """Others do not reach us, for this reason: have relays do, and say so once."""
-        relays = await self._relays()
+    async def _be_relayed(self, reason: str, failed: Collection[str]) -> None:
+        """Others do not reach us, for this reason and at these addresses: have relays do, and say so once."""
+        if self._served:
+            return
+        relays = await self._find_relays()
         if not self._advised and not self._relayed:
             self._advised = True
             what = ", ".join(self._announced) or f"TCP port {_port(self._node.daemon_config.listen[0])} of this machine"
             then = "going through relays until then" if relays else "no relay is there, so only those it dials meet it"
             log.warning("%s %s%s", what, _ADVICE.format(reason), then)
-        config = self._node.daemon_config
-        served = config.private and any(map(_is_relayed, self._addresses))
-        if relays and not served and not (config.private and set(relays) == set(config.relays)):
-            await self._node.reconfigure(private=True, relays=relays)
-        elif not relays:
+        if not relays:
             self._due = asyncio.get_running_loop().time() + ASK_FOR_RELAYS
+        elif relays != self._relays:
+            self._relays = relays
+            own = self._announced or [_plain(address) for address in self._addresses if _is_direct(address)]
+            told = [f"{address}/p2p-circuit" for address in relays.values()]
+            told += [address for address in own if address not in failed and not _is_loopback(address)]
+            if await self._node.reconfigure(private=True, announce=tuple(told)):
+                self._served = await self._keep_slots()
 
-    async def _relays(self) -> tuple[str, ...]:
-        """The addresses of peers that relay, of those that this node has a connection of its own to."""
+    async def _find_relays(self) -> dict[str, str]:
+        """The peers that relay, of those that this node has a connection of its own to, and where."""
         ends = await self._node.connections()
         peers = [peer for peer, theirs in ends.items() if direct(theirs)][:ASKED_FOR_RELAYS]
-        found = await asyncio.gather(*(self._node.relay_address(peer) for peer in peers))
-        return tuple(sorted(address for address in found if address))[:MOST_RELAYS]
+        found = await asyncio.gather(*map(self._node.relay_address, peers))
+        relays = sorted((peer, address) for peer, address in zip(peers, found, strict=True) if address)
+        return dict(relays[:MOST_RELAYS])
+
+    async def _keep_slots(self) -> bool:
+        """Ask our relays for the slots they may have given up, as they do when a connection breaks."""
+        slots = await asyncio.gather(*map(self._node.relay_address, self._relays))
+        return any(slots)
 
 
 def questions(listen: Iterable[str], own: Iterable[str]) -> list[str]:
@@ -162,10 +174,8 @@ def verdict(reaches: Iterable[Reach]) -> bool | None:
 
 
 def announcement(learnt: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
-    """The addresses to tell others where some were learnt: those, and the own ones that they do not replace."""
-    replaced = {_kind(address) for address in learnt}
-    kept = [address for address in own if not (_kind(address) in replaced and _is_outside(address))]
-    return (*learnt, *(address for address in kept if not _is_loopback(address)))
+    """The addresses to tell others where some were learnt: those first, since they work, and our own ones."""
+    return (*learnt, *(address for address in own if not _is_loopback(address)))[:MOST_TOLD]
 
 
 def _plain(address: str) -> str:

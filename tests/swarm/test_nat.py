@@ -19,10 +19,12 @@ from node_process import DATA, ECHO, Data, echo
 
 from prime_p2p.lab.hosts import enclosed, on_host
 from prime_p2p.lab.nat import Internet
+from prime_p2p.network import dial_back, reachability
 from prime_p2p.network.daemon_config import RelayLimits
 from prime_p2p.network.dial_back import DialBack
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.reachability import Reachability
+from prime_p2p.network.streams import Stream, StreamError
 
 PORT = 31330
 PUBLIC = ["door", "pub"]
@@ -31,7 +33,7 @@ PAYLOAD = bytes(range(256)) * 4096  # more than what any libp2p daemon relays
 PATIENCE = 30.0
 WITHIN = 60.0
 ADVICE = (
-    "TCP port 31330 of this machine cannot be reached from outside (no answer within 3 s): forward it in your router"
+    "TCP port 31330 of this machine cannot be reached from outside (no answer within 1 s): forward it in your router"
 )
 
 
@@ -41,29 +43,39 @@ async def peer(identity: str, sign: str, *bootstrap: str) -> None:
     node = await Node.create(NodeConfig(Path(identity), bootstrap, ("0.0.0.0",), PORT, relay=limits))
     try:
         await node.serve(ECHO, DATA, echo)
-        dial_back = DialBack(node)
-        await dial_back.serve()
+        asking = DialBack(node)
+        await asking.serve()
         told: asyncio.Queue[list[str]] = asyncio.Queue()
-        Reachability(node, dial_back, told.put_nowait).start()
+        Reachability(node, asking, told.put_nowait).start()
         addresses: list[str] = []
         deadline = time.monotonic() + PATIENCE
         while not any(sign in address for address in addresses):
             addresses = await asyncio.wait_for(told.get(), deadline - time.monotonic())
         print(json.dumps([node.peer_id, addresses]), flush=True)
-        others = (await asyncio.to_thread(sys.stdin.readline)).split()
-        await asyncio.gather(*(talk(node, other) for other in others))
-        print("heard", flush=True)
-        await asyncio.to_thread(sys.stdin.read)
+        while others := (await asyncio.to_thread(sys.stdin.readline)).split():
+            await asyncio.gather(*(talk(node, other) for other in others))
+            print("heard", flush=True)
     finally:
         await node.close()
 
 
 async def talk(node: Node, other: str) -> None:
-    stream = await node.open(other, ECHO, DATA, timeout=PATIENCE)
+    stream = await opened(node, other)
     await stream.send(Data(), PAYLOAD, stall=PATIENCE)
     await stream.receive(stall=PATIENCE)
     assert await stream.receive_payload(stall=PATIENCE) == PAYLOAD
     stream.close()
+
+
+async def opened(node: Node, other: str) -> Stream:
+    """A stream to another peer, as soon as it is there."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await node.open(other, ECHO, DATA, timeout=PATIENCE)
+        except StreamError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
 
 
 def start(folder: Path, name: str, sign: str, *bootstrap: str) -> subprocess.Popen[str]:
@@ -79,8 +91,14 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return line
 
 
+def tell(process: subprocess.Popen[str], *others: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(" ".join(others) + "\n")
+    process.stdin.flush()
+
+
 def meet(folder: Path) -> None:
-    """Start them all, and have each of them talk to each other one."""
+    """Have each of them talk to each other one, and those behind NAT again after their relay was gone for a while."""
     with Internet(PUBLIC, HOMES) as internet:
         internet.forward("cat", PORT)
         public = f"/ip4/{internet.address('door')}/tcp/{PORT}"
@@ -98,13 +116,18 @@ def meet(folder: Path) -> None:
             ids[name], addresses[name] = json.loads(line_of(processes[name]))
         assert addresses["ann"][0] == f"{public}/p2p/{ids['door']}/p2p-circuit/p2p/{ids['ann']}"
         for name in signs:
-            stdin = processes[name].stdin
-            assert stdin is not None
-            stdin.write(" ".join(ids[other] for other in ids if other != name) + "\n")
-            stdin.flush()
+            tell(processes[name], *(ids[other] for other in ids if other != name))
         assert [line_of(processes[name]) for name in signs] == ["heard"] * len(signs)
+
+        processes["door"].kill()  # and with it all that is relayed
+        processes["door"].communicate(timeout=WITHIN)
+        processes["door"] = start(folder, "door", public)
+        assert json.loads(line_of(processes["door"]))[0] == ids["door"]
+        tell(processes["ann"], ids["bob"])
+        assert line_of(processes["ann"]) == "heard"
+
         for name in (*signs, "door"):
-            processes[name].communicate("\n" if name == "door" else None, timeout=WITHIN)
+            processes[name].communicate("\n", timeout=WITHIN)
             assert processes[name].returncode == 0
     for name in HOMES:
         assert ((folder / f"{name}.log").read_text().count(ADVICE)) == (name != "cat")
@@ -119,6 +142,8 @@ def test_peers_behind_nat_meet_each_other_and_all_others_and_are_told_what_to_do
 if __name__ == "__main__":
     if sys.argv[1] == "peer":
         logging.basicConfig(level=logging.WARNING)
+        dial_back._TRY = 1.0
+        reachability.LOOK_EVERY = 2.0
         uvloop.run(peer(*sys.argv[2:]))
     else:
         with tempfile.TemporaryDirectory() as name:

@@ -33,10 +33,3 @@ def test_who_may_be_behind_nat_is_who_has_chosen_no_address(
 def test_a_machine_with_an_address_of_the_internet_is_not_behind_nat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_config, "_has_global_address", lambda: True)
     assert DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",)).known_address
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_relays_carry_for_who_cannot_be_dialled_and_for_nobody_else(private: bool) -> None:
-    others = ("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWK9uk86iTg1VjQEvTiKpewt1oyzF5jkQkAaXEM6tqKyaC",)
-    config = DaemonConfig(Path("identity"), ("/ip4/0.0.0.0/tcp/4000",), (), others, private=private)
-    assert daemon_config.options(config)["use_auto_relay"] is private

@@ -35,6 +35,7 @@ def test_nothing_is_made_of_no_answers() -> None:
     assert verdict([Reach(MINE, False, NOT_YOURS)]) is None
 
 
-def test_an_address_that_others_have_found_is_told_beside_those_it_does_not_replace() -> None:
-    own = [LAN, "/ip4/11.0.0.9/tcp/31330", "/ip6/2a00::1/tcp/31330", "/ip4/127.0.0.1/tcp/31330"]
+def test_an_address_that_others_have_found_is_told_before_our_own_but_not_what_only_this_machine_can_dial() -> None:
+    own = [LAN, "/ip6/2a00::1/tcp/31330", "/ip4/127.0.0.1/tcp/31330", "/ip6/::1/tcp/31330"]
     assert announcement([MINE], own) == (MINE, LAN, "/ip6/2a00::1/tcp/31330")
+    assert announcement([MINE], [LAN] * 20) == (MINE, *[LAN] * 7)
