@@ -34,10 +34,11 @@ _STALL = 10.0
 _PEER_REQUESTS = 6  # of one peer in a minute
 _REQUESTS = 60  # of all in a minute
 _MINUTE = 60.0
+_LONGEST_ADDRESS = 400  # characters
 _TCP = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([^/]{1,253})/tcp/(\d{1,5})(/p2p/[A-Za-z0-9]{1,64})?")
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-AddressText = Annotated[str, Field(max_length=400)]
+AddressText = Annotated[str, Field(max_length=_LONGEST_ADDRESS)]
 
 
 class Request(Message):
@@ -94,7 +95,10 @@ class DialBack:
         An unspecified IP address, as in ``/ip4/0.0.0.0/tcp/31330``, stands for the one that the other side sees. An
         address works if one of them says so.
         """
-        request = Request(addresses=list(addresses)[:MOST_ADDRESSES])
+        asked_for = [address for address in addresses if len(address) <= _LONGEST_ADDRESS][:MOST_ADDRESSES]
+        if not asked_for:
+            return []
+        request = Request(addresses=asked_for)
         seen = {peer: direct(ends) for peer, ends in (await self._node.connections()).items()}
         reached = [peer for peer, ips in seen.items() if ips]
         # Those in the internet first: they are where most others are.

@@ -18,8 +18,9 @@ from prime_p2p.network.node import Node
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 10.0  # seconds between two looks at our own addresses
-LOOK_AGAIN = 1.0  # seconds to the next look where something is not clear yet
+LOOK_AGAIN = 1.0  # seconds to the next look where something is to be expected sooner
 ASK_EVERY = 600.0  # seconds after which others are asked again, though nothing has changed
+ASK_AGAIN = 60.0  # seconds after which others are asked again at the latest, where none of them was of use
 ASK_FOR_RELAYS = 60.0  # seconds after which a relay is looked for again where there was none
 ANSWER = 10.0  # seconds for the answers of others
 MOST_RELAYS = 3
@@ -50,6 +51,7 @@ class Reachability:
         self._served = False  # whether one of them has a slot for us
         self._due = 0.0  # when others are to be asked, in the loop's time
         self._failures = 0  # in a row
+        self._useless = 0  # times in a row that nobody could be asked
         self._advised = False
         self._task: asyncio.Task[None] | None = None
 
@@ -64,18 +66,20 @@ class Reachability:
             await tasks.end([self._task])
 
     async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
         while await self._node.back():
-            clear, before = False, self._node.daemon_config
+            before = self._node.daemon_config
             try:
-                clear = await self._look() and self._node.daemon_config is before
+                await self._look()
             except DaemonError as error:
                 log.debug("the libp2p daemon does not say where it is: %s", error)
             except Exception:
                 log.exception("cannot find out whether others reach this node; trying again")
-            await asyncio.sleep(LOOK_EVERY if clear else LOOK_AGAIN)
+            due = self._due - loop.time() if self._node.daemon_config is before else 0.0
+            await asyncio.sleep(min(LOOK_EVERY, max(LOOK_AGAIN, due)))
 
-    async def _look(self) -> bool:
-        """Look whether something has changed or is to be asked; return whether that can wait for some seconds now."""
+    async def _look(self) -> None:
+        """Look whether something has changed or is to be asked."""
         addresses = await self._node.addresses()
         now = asyncio.get_running_loop().time()
         if addresses != self._addresses:
@@ -86,23 +90,25 @@ class Reachability:
         if self._relays:
             self._served = await self._keep_slots()
         if now < self._due:
-            return True
+            return
         if self._relayed:
             self._due = now + ASK_EVERY
             await self._be_relayed("", set())
-            return True
+            return
         reaches = await self._dial_back.ask(self._questions(), ANSWER)
         works = verdict(reaches)
-        if works is None:
-            return False  # nobody is there to ask, or what they said is of no use
-        self._due = now + (ASK_EVERY if works or self._failures else 0.0)  # what failed once is tried again first
+        if works is None:  # nobody is there to ask, or what they said is of no use
+            self._useless += 1
+            self._due = now + min(ASK_AGAIN, LOOK_AGAIN * 2 ** min(self._useless, 6))
+            return
+        self._useless = 0
         self._failures = 0 if works else self._failures + 1
+        self._due = now + (0.0 if self._failures == 1 else ASK_EVERY)  # what failed once is tried again first
         if works:
             await self._be_dialled([_plain(reach.address) for reach in reaches if reach.works])
         elif self._failures > 1:
             failed = {_plain(reach.address): reach.reason for reach in reaches if reach.reason not in ("", NOT_YOURS)}
             await self._be_relayed(next(iter(failed.values())), failed.keys())
-        return self._failures != 1
 
     def _questions(self) -> list[str]:
         """The addresses to ask others for."""

@@ -79,6 +79,7 @@ def test_who_asks_too_often_or_alone_is_told_nothing() -> None:
         assert await DialBack(server).ask(["/ip4/0.0.0.0/tcp/1"], PATIENCE) == []
         node = await swarm.node("node", await address(server))
         asking = DialBack(node)
+        assert await asking.ask([], PATIENCE) == await asking.ask(["/ip4/" + "0" * 400], PATIENCE) == []
         answers = await asyncio.gather(*(asking.ask(["/ip4/0.0.0.0/tcp/1"], PATIENCE) for _ in range(9)))
         assert sum(bool(answer) for answer in answers) == 6
 
