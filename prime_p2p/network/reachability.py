@@ -88,7 +88,9 @@ class Reachability:
             self._addresses = addresses
             self._on_change(addresses)
         if self._relays:
-            self._served = await self._keep_slots()
+            served, self._served = self._served, await self._keep_slots()
+            if served and not self._served:
+                self._due = min(self._due, now + ASK_FOR_RELAYS)  # unless it is back by then
         if now < self._due:
             return
         if self._relayed:
