@@ -15,31 +15,26 @@ from prime_p2p.errors import BadInput
 from prime_p2p.lab.hosts import Hosts, enclosed
 
 LABORATORY = """
-import subprocess, sys, time
+import subprocess, sys
 from prime_p2p.lab.hosts import Hosts
 
 hosts = Hosts([["left", "also-left"], ["right"]])
 
 def reaches(one, other):
-    script = "import socket, sys; socket.create_server((sys.argv[1], 9000)).accept()"
-    address = hosts.address(other)
-    server = subprocess.Popen(["ip", "netns", "exec", other, sys.executable, "-c", script, address])
     script = '''
-import socket, sys, time
-deadline = time.monotonic() + 3
-while time.monotonic() < deadline:
-    try:
-        socket.create_connection((sys.argv[1], 9000), timeout=1).close()
-    except ConnectionRefusedError:
-        time.sleep(0.02)
-    except OSError:
-        sys.exit(1)
-    else:
-        sys.exit(0)
-sys.exit(2)
+import socket, sys
+server = socket.create_server((sys.argv[1], 9000))
+print("up", flush=True)
+server.accept()
 '''
+    address = hosts.address(other)
+    command = ["ip", "netns", "exec", other, sys.executable, "-c", script, address]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    script = "import socket, sys; socket.create_connection((sys.argv[1], 9000), timeout=3)"
     try:
-        return subprocess.call(["ip", "netns", "exec", one, sys.executable, "-c", script, address]) == 0
+        assert server.stdout.readline() == b"up\\n"
+        command = ["ip", "netns", "exec", one, sys.executable, "-c", script, address]
+        return subprocess.call(command, stderr=subprocess.DEVNULL) == 0
     finally:
         server.kill()
         server.wait()
