@@ -29,7 +29,9 @@ logger = logging.getLogger(__name__)
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}"  # the name of a run, or of a public one with its author
 RUNS = "runs"  # key of the records that say which runs there are
-LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
+LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats, while there are few others
+FEW = 16  # with more of them the looks are as much rarer: each brings all heartbeats
+LOOK_AT_LEAST_EVERY = 6.0  # seconds
 LOOK_AGAIN = 0.25  # seconds between two looks while this peer has no network, to be in touch soon when it has
 BEAT_EVERY = 3.0  # seconds between two heartbeats where nothing changes
 BEAT_GAP = 0.25  # seconds at least between two heartbeats
@@ -128,6 +130,11 @@ def read_heartbeat(peer_id: str, value: dict[str, Any]) -> Heartbeat | None:
     return beat
 
 
+def look_pause(others: int) -> float:
+    """Seconds between two looks at the heartbeats of so many others."""
+    return min(LOOK_AT_LEAST_EVERY, LOOK_EVERY * max(1.0, others / FEW))
+
+
 class Membership:
     """Our own heartbeat, and the view of the others. ``on_change`` is called in the loop when that may have changed."""
 
@@ -218,7 +225,7 @@ class Membership:
     async def _keep_looking(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
-                await within(LOOK_EVERY if self._node.online else LOOK_AGAIN, self._look_now.wait())
+                await within(look_pause(len(self._others)) if self._node.online else LOOK_AGAIN, self._look_now.wait())
             self._look_now.clear()
             await self._whatever_happens(self._look())
             self._looks += 1
