@@ -17,6 +17,7 @@ from prime_p2p.news import News
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.swarm import SwarmOptions
+from prime_p2p.terms import Course, Terms
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -102,7 +103,7 @@ def test_a_late_joiner_has_the_learning_rate_of_all_others(tmp_path: Path) -> No
 
     def peer_of(name: str, swarm: Swarm) -> TrainingPeer:
         folder = tmp_path / name
-        return TrainingPeer(recipe, folder, torch.device("cpu"), swarm, News(reporter, logs[name]))
+        return TrainingPeer(Course(Terms(recipe)), folder, torch.device("cpu"), swarm, News(reporter, logs[name]))
 
     with (
         open_reporter(True) as reporter,

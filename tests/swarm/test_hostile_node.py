@@ -21,7 +21,7 @@ from round_peers import FIRST, RoundPeer, State, group_of, one_round, state_afte
 import prime_p2p.swarm.swarm as place
 from prime_p2p.diloco import DiLoCo
 from prime_p2p.errors import BadInput
-from prime_p2p.network import calls, clock, daemon, dropped
+from prime_p2p.network import calls, clock, dropped
 from prime_p2p.network._hivemind import DHTID, PeerID, dht_pb2
 from prime_p2p.network.daemon import DaemonError
 from prime_p2p.network.frames import Message, Schema
@@ -199,7 +199,7 @@ def test_the_others_go_on_as_if_it_were_not_there(
         state = await rounds(peers, FIRST, 2)
         before = [one.memory_info().rss for one in (honest, *served)]
 
-        monkeypatch.setattr(daemon, "MAX_CALL", 4 * calls.MAX_CALL)  # that it may send more than others take
+        monkeypatch.setattr(daemon_config, "MAX_CALL", 4 * calls.MAX_CALL)  # that it may send more than others take
         hostile = await swarm.node("hostile", await address(peers[0].node))
         await hostile.serve(PROTOCOLS[0], say.CONTROL, swallow)
         await publish_nonsense(hostile)
