@@ -21,7 +21,7 @@ from round_peers import FIRST, RoundPeer, State, group_of, one_round, state_afte
 import prime_p2p.swarm.swarm as place
 from prime_p2p.diloco import DiLoCo
 from prime_p2p.errors import BadInput
-from prime_p2p.network import calls, clock, dropped
+from prime_p2p.network import calls, clock, daemon_config, dropped
 from prime_p2p.network._hivemind import DHTID, PeerID, dht_pb2
 from prime_p2p.network.daemon import DaemonError
 from prime_p2p.network.frames import Message, Schema
