@@ -101,8 +101,8 @@ def test_copies_of_a_peer_that_lives_end_and_debug_logs_hold_no_key(tmp_path: Pa
         for start_of_run in ("anyone", "nobody"):  # one that trains, and one that waits for somebody else's state
             (tmp_path / start_of_run).mkdir()
             shutil.copy(tmp_path / "first" / "identity.key", tmp_path / start_of_run)
-            copies.append(start(start_of_run, options=logging, **{"run.start": start_of_run}))
-        for copy in copies:
+            copy = start(start_of_run, options=logging, **{"run.start": start_of_run})
+            copies.append(copy)
             assert copy.wait() == 2
             last = copy.stderr.splitlines()[-1]
             assert last.startswith(f"prime-p2p: another process is peer {peer_id} already"), copy.stderr
