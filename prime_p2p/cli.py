@@ -143,12 +143,12 @@ def peer(
 ) -> int:
     """Join a run and train in it."""
     from prime_p2p.builtin_recipes import find_recipe
-    from prime_p2p.peer_process import PeerOptions, place_of, run
+    from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.recipe import Recipe
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
-
+    check_device(device)
     return run(
         PeerOptions(
             recipe=loaded,

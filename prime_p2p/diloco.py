@@ -146,7 +146,8 @@ class DiLoCo:
         self._unfit_rounds = 0
         self._inner_since = self._committed_at = time.monotonic()
         self._inner_seconds = 0.0
-        self._pace = 0.0  # seconds between the last two outer steps
+        self._pace = 0.0  # seconds that the last outer step took
+        self._outer = self.terms.outer_at(0)
         self._joined = False
         self._usual_seconds = 0.0  # for as many inner steps as make a round
         self._join(options, self._source(directory, options))
@@ -242,7 +243,7 @@ class DiLoCo:
         seconds = {"inner": self._inner_seconds, **result.seconds, **outside}
         if result.group is not None:
             self._inner_seconds = 0.0
-            self._committed_at, self._pace = now, seconds["total"]
+            self._committed_at, self._pace = now, sum(seconds.values()) - seconds["total"]  # without pauses
         self._begin_inner_steps(expected=self._unfit_rounds == 0)
         return OuterStep(self.state.step, self.state.digest, contributed, result, seconds, self._follower.account())
 
@@ -265,8 +266,9 @@ class DiLoCo:
         return result
 
     def _make_round(self) -> RoundResult:
-        fingerprint = self.terms.fingerprint(self.state.step)
-        return self.swarm.make_round(self._mine.blocks, self._update, self.tokens, fingerprint)
+        step = self.state.step
+        self._outer = self.terms.outer_at(step)  # that of this round, whatever is heard before it is over
+        return self.swarm.make_round(self._mine.blocks, self._update, self.tokens, self.terms.fingerprint(step))
 
     def _drop_progress(self) -> None:
         """Go back to the anchor: what was learnt since is of no use, or is with the others already."""
@@ -297,7 +299,7 @@ class DiLoCo:
         assert result.update is not None
         step, before = self.state.step, self.state.digest
         tokens = result.group.total_weight
-        after = self.state.apply(result.update, tokens, self.terms.outer_at(step))
+        after = self.state.apply(result.update, tokens, self._outer)
         self.parameters.write(0, self.state.anchor)
         entry = JournalEntry(step, before, after, tokens, self.parameters.n, result.update.bits)
         try:

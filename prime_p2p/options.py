@@ -18,9 +18,21 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe, as in inner.learning_rate=0.001."),
 ]
+
+
+def _of_a_peer(addresses: list[str]) -> list[str]:
+    """Without the run that an address may be of: what is pasted is often that."""
+    return [address.partition("/run/")[0] for address in addresses]
+
+
 BootstrapOption = Annotated[
     list[str],
-    typer.Option("--bootstrap", metavar="MADDR", help="Address of a bootstrap node or any peer; may be repeated."),
+    typer.Option(
+        "--bootstrap",
+        metavar="MADDR",
+        help="Address of a bootstrap node, any peer, or a run; may be repeated.",
+        callback=_of_a_peer,
+    ),
 ]
 AnnounceOption = Annotated[
     list[str] | None,

@@ -44,7 +44,7 @@ class Peer:
         self.recipe = recipe = course.terms.base
         self.swarm = swarm
         self.news = news
-        text = Corpus.load(recipe.data)
+        text = Corpus.load(recipe.data, course.data_folder)
         context = recipe.model.context
         self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
         self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
@@ -137,7 +137,7 @@ class Peer:
             return False
         if self.paused_at != step:
             self.paused_at = step
-            self.swarm.sit_out()
+            self.swarm.sit_out(state="paused")
             self.news.reporter.log(f"the author of the run has paused it at outer step {step}; waiting")
         with self.diloco.outside_inner_steps(), self.terms.changed:
             self.terms.changed.wait(PAUSE)

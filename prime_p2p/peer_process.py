@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,12 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
     return Peer(course, options.directory, device, swarm, News(reporter, metrics))
 
 
+def check_device(device: str) -> None:
+    """Raises BadInput for a ``--device`` that is none; whether it is there is found out later."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device) is None:
+        raise BadInput(f"--device {device}: must be auto, cpu, cuda or cuda:N")
+
+
 def place_of(
     identity: Path | None,
     hosts: Sequence[str] | None,
@@ -136,5 +143,6 @@ def _open_swarm(options: PeerOptions) -> Swarm:
     policy = RoundPolicy(round_.patience, round_.grace, round_.stall_timeout, max_group=round_.max_group)
     identity = options.swarm.identity or options.directory / "identity.key"
     run = options.recipe.run.name if options.public is None else options.public.signed.manifest.run
-    swarm = replace(options.swarm, identity=identity, policy=policy, known=options.directory / "peers.json")
+    known, guarded = options.directory / "peers.json", options.public is not None
+    swarm = replace(options.swarm, identity=identity, policy=policy, known=known, guarded=guarded)
     return Swarm(run, options.bootstrap, swarm)

@@ -23,6 +23,8 @@ else:
     import tomli as tomllib
 
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+STDLIB = "python-stdlib"
+"""A ``data.source`` that is on every machine: the source files of Python's standard library."""
 MAX_COUNT = 2**40  # no count of a recipe is larger; keeps every product of two within what JSON and msgpack carry
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
@@ -79,7 +81,7 @@ class DataRecipe(_Section):
     `licence` is what the run says of the text, in any words.
     """
 
-    source: str = Field(default="python-stdlib", min_length=1)
+    source: str = Field(default=STDLIB, min_length=1)
     licence: str = ""
     validation_share: float = Field(default=0.05, gt=0, lt=1)
     exclude: tuple[str, ...] = Field(default=(), strict=False)
@@ -186,7 +188,14 @@ class Recipe(_Section):
         Raises:
             BadInput: the file is missing, unreadable or not TOML, or a key or value is wrong. One line.
         """
-        table = _read_toml(Path(path))
+        return cls._overridden(_read_toml(Path(path)), overrides, str(path))
+
+    def with_overrides(self, overrides: Sequence[str]) -> "Recipe":
+        """This recipe with "section.key=value" for each override. Raises BadInput as ``load`` does."""
+        return self._overridden(self.model_dump(mode="json"), overrides, "the recipe") if overrides else self
+
+    @classmethod
+    def _overridden(cls, table: dict[str, Any], overrides: Sequence[str], source: str) -> "Recipe":
         overridden = set()
         for override in overrides:
             section, key, value = _parse_override(override)
@@ -197,7 +206,7 @@ class Recipe(_Section):
         try:
             return cls.model_validate(table)
         except ValidationError as error:
-            raise BadInput(_first_mistake(error, str(path), overridden)) from None
+            raise BadInput(_first_mistake(error, source, overridden)) from None
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str) -> "Recipe":

@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from blake3 import blake3
@@ -81,10 +82,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Course:
-    """What a peer is to do: by which terms, and from which initial state (its digest, where that is known)."""
+    """What a peer is to do: by which terms, and from which initial state (its digest, where that is known).
+
+    ``data_folder`` is where a relative path of the recipe's data begins.
+    """
 
     terms: Terms
     initial_digest: bytes | None = None
+    data_folder: Path = Path()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class Node:
         self._opened = opened
         self._supervisor = supervisor
         self._streams: set[Stream] = set()
+        self._taken: set[Stream] = set()  # of them, those that others have opened
         self._inbound: Counter[str] = Counter()
         self._gate: Gate | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -197,19 +198,19 @@ class Node:
         return self._adopt(Stream(pipe, peer_id, schema))
 
     def guard(self, gate: Gate) -> None:
-        """From now on take streams only of peers that `gate` lets in, where they are not for anybody."""
+        """From now on take streams only of peers that `gate` lets in."""
         self._gate = gate
 
     def expel(self, admitted: Callable[[str], bool]) -> None:
-        """Abort the streams of all peers that are not `admitted` any more."""
-        for stream in [stream for stream in self._streams if not admitted(stream.peer_id)]:
+        """Abort the streams that peers have opened which are not `admitted` any more."""
+        for stream in [stream for stream in self._taken if not admitted(stream.peer_id)]:
             stream.abort()
 
     async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, to_anybody: bool = False) -> None:
         """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
 
         The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.
-        Where the node has a guard, it says who may open one that is not `to_anybody`.
+        Where the node has a guard, it says who may open one.
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
@@ -219,11 +220,14 @@ class Node:
                 return
             self._inbound[peer_id] += 1
             try:
-                if not to_anybody and self._gate is not None and not await self._gate(peer_id):
+                if self._gate is not None and not await self._gate(peer_id):
                     log.info("%s: refused, it is not admitted to the run", peer_id)
                     pipe.abort()
                     return
-                await _handle(protocol, handler, self._adopt(Stream(pipe, peer_id, schema)))
+                stream = self._adopt(Stream(pipe, peer_id, schema))
+                self._taken.add(stream)
+                stream.on_closed(lambda: self._taken.discard(stream))
+                await _handle(protocol, handler, stream)
             finally:
                 self._inbound[peer_id] -= 1
                 self._inbound += Counter()  # forgets those that are at zero

@@ -8,7 +8,7 @@ from typing import Any
 from prime_p2p.network import dropped
 from prime_p2p.network._hivemind import DHTID, DHTLocalStorage, DictionaryDHTValue
 
-MOST_KEYS = 512
+MOST_KEYS = 4096
 MOST_OF_A_KEY = 1024  # records: as many as a call may bring
 MOST_BYTES_OF_A_KEY = 3 << 18  # all of them travel in one answer
 MOST_OF_A_PEER = 64  # records, over all keys: two in a run, and the manifest of a public one in up to 33
@@ -33,7 +33,8 @@ class RecordStorage(DHTLocalStorage):
         if known is not None and known.expiration_time >= expiration_time:
             return False  # without a trace: the entry that a replayed record leaves would take the newer one with it
         size = len(value) + sum(len(other) for peer, (other, _) in records.items() if peer != subkey)
-        reason = self._no_room(key, records, size) or (self._too_many_of(subkey) if known is None else "")
+        crowded = known is None and len(records) >= MOST_OF_A_KEY
+        reason = self._no_room(key, size, crowded) or (self._too_many_of(subkey) if known is None else "")
         if reason:
             dropped.note("record", reason, str(subkey))
             return False
@@ -46,8 +47,8 @@ class RecordStorage(DHTLocalStorage):
             _forget_replaced(self)
         return True
 
-    def _no_room(self, key: DHTID, records: DictionaryDHTValue, size: int) -> str:
-        if size > MOST_BYTES_OF_A_KEY or len(records) >= MOST_OF_A_KEY:
+    def _no_room(self, key: DHTID, size: int, crowded: bool) -> str:
+        if size > MOST_BYTES_OF_A_KEY or crowded:
             return "no room for more under its key"
         self._bytes = {one: count for one, count in self._bytes.items() if one in self.data}
         if key not in self.data and len(self.data) >= MOST_KEYS:

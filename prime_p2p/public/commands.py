@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from prime_p2p.recipe import Recipe
 
 app = typer.Typer()
+
+INVITATION = "PRIME_P2P_INVITATION"  # of the environment
 
 KeyOption = Annotated[
     Path, typer.Option("--key", metavar="FILE", help="Private key of the run's author.", show_default=False)
@@ -68,6 +71,9 @@ def publish(
     minimum_version: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Oldest release of prime_p2p that may take part.")
     ] = None,
+    new_bootstraps: Annotated[
+        bool, typer.Option("--new-bootstraps", help="Put these --bootstrap into the manifest instead of those in it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Begin a public run, or change the one of this name and key. Prints the address to join it by."""
@@ -76,31 +82,30 @@ def publish(
     phases = [phase for phase, wanted in (("pause", pause), ("train", go_on), ("end", end)) if wanted]
     if len(phases) > 1:
         raise typer.BadParameter("give only one of --pause, --continue and --end")
+    if allow and admission not in (None, "allow"):
+        raise typer.BadParameter("--allow is for runs of --admission allow")
     if admission not in (None, "open", "allow", "token"):
         raise typer.BadParameter(f"--admission {admission}: must be open, allow or token")
     wish = Wish(
-        recipe=_loaded(recipe, sets),
+        recipe=_loaded(recipe),
+        sets=sets or (),
         at=at,
         phase=phases[0] if phases else None,  # type: ignore[arg-type]
         minimum_version=minimum_version,
         rule=admission,
         admit=_peer_ids(allow or []),
-        bootstraps=bootstrap,
+        bootstraps=bootstrap if new_bootstraps else (),
     )
     published = _publish(name, key, bootstrap, wish, new=recipe is not None)
     print(json.dumps(_as_json(published), indent=2) if as_json else _announcement(published))
     return 0
 
 
-def _loaded(recipe: str | None, sets: list[str] | None) -> Recipe | None:
+def _loaded(recipe: str | None) -> Recipe | None:
     from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.recipe import Recipe
 
-    if recipe is None:
-        if sets:
-            raise typer.BadParameter("--set changes a recipe: give the RECIPE too")
-        return None
-    return Recipe.load(find_recipe(recipe), sets or ())
+    return None if recipe is None else Recipe.load(find_recipe(recipe))
 
 
 def _publish(name: str, key: Path, bootstrap: list[str], wish: Wish, *, new: bool = False) -> Published:
@@ -130,16 +135,28 @@ def _initial_state(recipe: Recipe) -> bytes:
 def _announcement(published: Published) -> str:
     from prime_p2p.public.qr import qr_code
 
-    manifest = published.signed.manifest
-    lines = [f"manifest {manifest.sequence} of run {manifest.name} is published"]
-    old = len(published.before.changes) if published.before else 0
-    lines += [
-        f"from outer step {change.at} on: {_words(change.values, change.phase)}" for change in manifest.changes[old:]
-    ]
-    command = f"prime-p2p join {published.address}"
-    if published.before is None and sys.stdout.isatty():
+    manifest, before = published.signed.manifest, published.before
+    if before is not None:
+        changes = [change for change in manifest.changes if change not in before.changes]
+        lines = [f"manifest {manifest.sequence} of run {manifest.name} is published"]
+        lines += [f"from outer step {change.at} on: {_words(change.values, change.phase)}" for change in changes]
+        if manifest.admission != before.admission:
+            lines.append(_admission(manifest.admission.rule))
+        if len(lines) == 1:
+            lines.append("it says what the one before said")
+        return "\n".join(lines)
+    lines = [f"run {manifest.name} is new, and published; {_admission(manifest.admission.rule)}"]
+    if sys.stdout.isatty():
         lines.append(qr_code(str(published.address)))
-    return "\n".join([*lines, "whoever wants to join it runs:", "", f"    {command}", ""])
+    return "\n".join([*lines, "whoever wants to join it runs:", "", f"    prime-p2p join {published.address}", ""])
+
+
+def _admission(rule: str) -> str:
+    return {
+        "open": "anybody may take part who is not banned",
+        "allow": "listed peers take part, all others leave",
+        "token": "peers with an invitation take part, all others leave",
+    }[rule]
 
 
 def _words(values: dict[str, object], phase: str) -> str:
@@ -178,7 +195,7 @@ def join(
         str | None,
         typer.Option(
             metavar="INVITATION",
-            envvar="PRIME_P2P_INVITATION",
+            envvar=INVITATION,
             help="Invitation to the run, where its author asks for one.",
         ),
     ] = None,
@@ -197,7 +214,7 @@ def join(
     verbose: VerboseOption = False,
 ) -> int:
     """Join a public run by its address: shows what it is, asks once, and trains in it."""
-    from prime_p2p.peer_process import PeerOptions, place_of, run
+    from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.public import joining
     from prime_p2p.public.admission import Invitation
     from prime_p2p.public.public_run import PublicRun
@@ -205,14 +222,19 @@ def join(
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     parsed = RunAddress.parse(address)
+    os.environ.pop(INVITATION, None)  # it is no business of the processes that this one starts
     invitation = Invitation.from_text(token) if token else None
+    check_device(device)
     directory = directory or Path("runs") / parsed.name
     look = joining.look_at(parsed, directory)
     public = PublicRun(look.signed, directory, invitation)
     print("\n".join(f"{word:<10}  {text}" for word, text in joining.description(look)), file=sys.stderr)
     joining.check_room(look, directory, device)
-    if not yes:
-        typer.confirm(f"train in this run, with files in {directory}?", default=True, abort=True, err=True)
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask on whether to begin: give --yes")
+    if not yes and not typer.confirm(f"train in this run, with files in {directory}?", default=True, err=True):
+        print("not joined", file=sys.stderr)
+        return 0
     return run(
         PeerOptions(
             recipe=public.terms.base,
@@ -241,8 +263,8 @@ def ban(
 
     ids = _peer_ids(peers)
     published = _publish(name, key, bootstrap, Wish(pardon=ids) if lift else Wish(ban=ids))
-    manifest = published.signed.manifest
-    print(f"manifest {manifest.sequence} of run {name} bans {len(manifest.admission.banned)} peers")
+    banned = ", ".join(published.signed.manifest.admission.banned)
+    print(f"manifest {published.signed.manifest.sequence} of run {name} bans {banned or 'nobody'}")
     return 0
 
 
@@ -252,7 +274,7 @@ def invite(
     key: KeyOption,
     lasts: Annotated[str, typer.Option(metavar="TIME", help="How long it lasts: minutes, hours or days.")] = "7d",
 ) -> int:
-    """Print an invitation to a run that asks for one (``--admission token``), signed by its author."""
+    """Print an invitation to a run that asks for one (of --admission token), signed by its author."""
     from prime_p2p.errors import BadInput
     from prime_p2p.public.admission import Invitation
     from prime_p2p.public.publish import author_of, expiry

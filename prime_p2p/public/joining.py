@@ -62,7 +62,7 @@ class Look:
 def look_at(address: RunAddress, kept_in: Path) -> Look:
     """The newest manifest of a run, from the DHT, or where nobody can be asked from the folder of an earlier start.
 
-    Raises Unreachable where there is neither.
+    Raises Unreachable where nobody answers, BadInput where the run is not known or the folder is of another one.
     """
 
     async def ask(node: Node) -> tuple[SignedManifest | None, list[dict[str, Any]]]:
@@ -80,11 +80,14 @@ def look_at(address: RunAddress, kept_in: Path) -> Look:
     if found is None or (kept is not None and kept.seal.sequence > found.seal.sequence):
         found = kept
     if found is None:
-        raise Unreachable(
+        raise BadInput(
             f"run {address.name} is not known there: nobody keeps a manifest of it by the author {address.author}; is "
             "the address right, and was the run published?"
         )
-    return Look(found, peers)
+    look = Look(found, peers)
+    if not peers and any(entry.phase == "end" for entry in found.manifest.changes):
+        raise BadInput(f"run {address.name} has ended, and nobody of it is there")
+    return look
 
 
 def check_room(look: Look, directory: Path, device: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from prime_p2p.monitor.text import printable
 from prime_p2p.network.node import Node
+from prime_p2p.network.version import PROTOCOL
 from prime_p2p.public import manifest_records
 from prime_p2p.public.network import on_a_node
 from prime_p2p.public.run_address import RunAddress
@@ -33,6 +34,8 @@ async def _row(node: Node, run: str, bootstrap: str) -> dict[str, Any]:
     signed = await manifest_records.newest(node, run) if author else None
     if signed is None:
         return found | {"public": False}
+    if signed.manifest.protocol != PROTOCOL:
+        return found | {"public": True, "protocol": signed.manifest.protocol}
     terms = signed.manifest.terms
     return found | {
         "public": True,
@@ -58,6 +61,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     goal = f" of {row['outer_steps']}" if row.get("outer_steps") else ""
-    state = {"train": "trains", "pause": "paused", "end": "ended"}.get(row.get("phase", ""), "not public")
+    trains = "trains" if row["peers"] else "nobody there"
+    kind = f"protocol {row['protocol']}" if "protocol" in row else "not public"
+    state = {"train": trains, "pause": "paused", "end": "ended"}.get(row.get("phase", ""), kind)
     texts = (row["run"], row["peers"], f"{row['outer_step']}{goal}", state, row.get("admission", ""))
     return (*(printable(str(text)) for text in texts), str(row.get("address", "")))

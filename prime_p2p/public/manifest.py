@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgpack
@@ -21,7 +22,7 @@ from prime_p2p.network.identity import Identity, verify
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.public.admission import Admission, PeerId
 from prime_p2p.public.run_address import fingerprint, run_id
-from prime_p2p.recipe import RUN_NAME, Recipe
+from prime_p2p.recipe import RUN_NAME, STDLIB, Recipe
 from prime_p2p.terms import CHANGEABLE, Change, Phase, Terms
 
 PART = 3072  # bytes of a manifest in one record of the DHT
@@ -42,6 +43,10 @@ class ChangeEntry(BaseModel):
     at: Annotated[int, Field(ge=0, lt=2**63)]
     values: Annotated[dict[str, Any], Field(max_length=32)] = {}
     phase: Phase = "train"
+
+    @property
+    def made(self) -> Change:
+        return Change(self.at, self.values, self.phase)
 
 
 class Manifest(BaseModel):
@@ -77,7 +82,12 @@ class Manifest(BaseModel):
 
     @property
     def made_changes(self) -> list[Change]:
-        return [Change(entry.at, entry.values, entry.phase) for entry in self.changes]
+        return [entry.made for entry in self.changes]
+
+    @property
+    def fixed(self) -> tuple[object, ...]:
+        """What no later manifest of the run may have otherwise."""
+        return self.recipe, self.initial_state, self.protocol
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,11 @@ class Seal:
         parts = tuple(blake3(part).digest() for part in parts_of(body))
         signature = author.sign(_to_sign(manifest.run, manifest.sequence, parts))
         return cls(manifest.author, manifest.sequence, parts, signature)
+
+    @property
+    def order(self) -> tuple[int, tuple[bytes, ...]]:
+        """Of two manifests the one with the larger counts, at every peer."""
+        return self.sequence, self.parts
 
     def to_fields(self) -> dict[str, Any]:
         return vars(self) | {"parts": list(self.parts)}
@@ -194,6 +209,37 @@ def _check(manifest: Manifest) -> None:
         return  # a newer program's recipe: what there is to say is that this one is too old
     if terms.base.run.name != manifest.name:
         raise BadManifest("its recipe is that of a run of another name")
+    try:
+        check_source(terms.base.data.source)
+    except BadInput as error:
+        raise BadManifest(str(error)) from None
+
+
+def check_signable(manifest: Manifest) -> None:
+    """What an author may wish for and cannot have. Raises BadInput."""
+    try:
+        Manifest.model_validate(manifest.model_dump())
+        Version(manifest.minimum_version)
+    except ValidationError as error:
+        mistake = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in mistake["loc"])
+        raise BadInput(f"the manifest would not be one: {where}: {mistake['msg']}") from None
+    except InvalidVersion:
+        raise BadInput(f"--minimum-version {manifest.minimum_version!r} is no version like 0.2.0") from None
+    check_source(manifest.terms.base.data.source)
+
+
+def check_source(source: str) -> None:
+    """Raises BadInput for data of which somebody else must not say where it is on a machine.
+
+    An author could otherwise have a peer learn from, and so give away, what is in any of its files.
+    """
+    path = Path(source)
+    if source != STDLIB and (path.is_absolute() or ".." in path.parts or source.startswith("~")):
+        raise BadInput(
+            f"data.source {source[:80]!r}: a public run names a built-in source, or a path without '..' that begins in "
+            "the folder of each peer"
+        )
 
 
 def check_version(manifest: Manifest) -> None:

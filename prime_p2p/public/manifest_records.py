@@ -41,10 +41,12 @@ async def kept_by(node: Node, run: str) -> dict[str, Seal]:
     return {peer: seal for peer, seal in found.items() if seal is not None}
 
 
-async def newest(node: Node, run: str, newer_than: int = 0) -> SignedManifest | None:
-    """The newest manifest of the run that is whole, or None where there is none ``newer_than`` this sequence."""
-    seals = {seal for seal in (await kept_by(node, run)).values() if seal.sequence > newer_than}
-    for seal in sorted(seals, key=lambda seal: seal.sequence, reverse=True)[:TRIED]:
+async def newest(node: Node, run: str, newer_than: Seal | None = None) -> SignedManifest | None:
+    """The newest manifest of the run that is whole, or None where there is none ``newer_than`` that of this seal."""
+    seals = {
+        seal for seal in (await kept_by(node, run)).values() if newer_than is None or seal.order > newer_than.order
+    }
+    for seal in sorted(seals, key=lambda seal: seal.order, reverse=True)[:TRIED]:
         parts = await asyncio.gather(*(_part(node, name) for name in seal.parts))
         try:
             return SignedManifest.opened(b"".join(part for part in parts if part is not None), seal, run)

@@ -26,6 +26,8 @@ FILE_NAME = "manifest.msgpack"  # in a peer's folder
 LOOK_EVERY = 10.0  # seconds between two looks for a newer manifest where nobody speaks of one
 LOOK_GAP = 3.0  # seconds between two looks where somebody does
 KEEP_EVERY = 300.0  # seconds between two looks at who keeps the manifest
+KEPT_FOR = 3600.0  # seconds that the DHT keeps what a peer has put there, unless it is put there again
+MOST_SHOWN = 1024  # peers whose credentials are remembered, worth something or not
 COPIES = 8  # other peers that keep it, where we need not
 DHT_DEADLINE = 20.0  # seconds for one look or one put
 
@@ -41,11 +43,12 @@ class Door:
 
     def admits(self, peer: str, credential: bytes) -> bool:
         """Whether a peer that shows this is admitted."""
-        if self.admission.rule == "token" and self._invited.get(peer, (b"", 0.0))[0] != credential:
-            until = invited_until(credential, self._run, self._author, peer)
-            if until is None:
-                return False
+        if credential and self._invited.get(peer, (b"", 0.0))[0] != credential:  # whatever the rule: it may change
+            until = invited_until(credential, self._run, self._author, peer) or 0.0
+            self._invited.pop(peer, None)
             self._invited[peer] = credential, until
+            if len(self._invited) > MOST_SHOWN:
+                del self._invited[next(iter(self._invited))]
         return self.lets_in(peer)
 
     def lets_in(self, peer: str) -> bool:
@@ -57,10 +60,6 @@ class Door:
         if self.admission.rule == "token":
             return self._invited.get(peer, (b"", 0.0))[1] > clock.now()
         return True
-
-    def forget(self) -> None:
-        """Drop what has expired."""
-        self._invited = {peer: shown for peer, shown in self._invited.items() if shown[1] > clock.now()}
 
 
 class PublicRun:
@@ -81,7 +80,7 @@ class PublicRun:
     @property
     def course(self) -> Course:
         """What the peer is to do."""
-        return Course(self.terms, self.signed.manifest.initial_state)
+        return Course(self.terms, self.signed.manifest.initial_state, self._path.parent)
 
     # ---- the guard of the swarm
 
@@ -101,7 +100,7 @@ class PublicRun:
         """Take part with this swarm, until it is closed. Raises BadInput where we are not admitted."""
         credential = self._invitation.credential(swarm.peer_id) if self._invitation else b""
         self._check_admitted(swarm.peer_id, credential)
-        self._save(self.signed)
+        write(self.signed, self._path)
         swarm.guard(self, manifest=self.signed.seal.sequence, credential=credential)
         swarm.call(self._start(swarm))
 
@@ -134,14 +133,25 @@ class PublicRun:
             with suppress(asyncio.TimeoutError):
                 await within(LOOK_EVERY, self._news.wait())
             self._news.clear()
-            run, ours = self.signed.manifest.run, self.signed.seal.sequence
+            run, ours = self.signed.manifest.run, self.signed.seal
             try:
                 newer = await within(DHT_DEADLINE, manifest_records.newest(swarm.node, run, ours))
                 if newer is not None:
                     await self._adopt(newer, swarm)
             except (asyncio.TimeoutError, PrimeError) as error:
                 logger.warning("no look at the manifest of run %s: %s", run, str(error) or "no answer")
+            except Exception:
+                logger.exception("the manifest of run %s cannot be followed; trying again", run)
+            self._check_still_admitted(swarm.peer_id)
             await asyncio.sleep(LOOK_GAP)
+
+    def _check_still_admitted(self, peer_id: str) -> None:
+        if self._door.lets_in(peer_id):
+            return
+        why = "admits this peer no more"
+        if self._door.admission.rule == "token" and peer_id not in self._door.admission.banned:
+            why = "asks for an invitation, and this peer has none that holds; go on with --token"
+        self.terms.refuse(BadInput(f"the author of run {self.signed.manifest.name} {why}"))
 
     async def _adopt(self, newer: SignedManifest, swarm: Swarm) -> None:
         """Go by a newer manifest, all of it or none."""
@@ -150,14 +160,15 @@ class PublicRun:
         except BadInput as error:
             self.terms.refuse(error)
             return
+        if newer.manifest.fixed != self.signed.manifest.fixed:
+            self.terms.refuse(BadInput(f"the author of run {newer.manifest.name} has made another run of it"))
+            return
         self.terms.replace(newer.manifest.made_changes)
         self.signed = newer
         self._door.admission = newer.manifest.admission
-        self._door.forget()
-        if not self._door.lets_in(swarm.peer_id):
-            self.terms.refuse(BadInput(f"the author of run {newer.manifest.name} admits this peer no more"))
+        self._check_still_admitted(swarm.peer_id)
         logger.warning("run %s goes by manifest %d of its author now", newer.manifest.name, newer.seal.sequence)
-        await asyncio.to_thread(self._save, newer)
+        await asyncio.to_thread(write, newer, self._path)
         self._adopted.set()
         await swarm.announce(manifest=newer.seal.sequence)
 
@@ -169,6 +180,8 @@ class PublicRun:
                 await within(DHT_DEADLINE, self._keep_once(swarm, self.signed))
             except (asyncio.TimeoutError, PrimeError) as error:
                 logger.info("the manifest could not be kept this time: %s", str(error) or "no answer")
+            except Exception:
+                logger.exception("the manifest cannot be kept; trying again")
             with suppress(asyncio.TimeoutError):
                 await within(KEEP_EVERY * random.uniform(0.8, 1.0), self._adopted.wait())
 
@@ -176,23 +189,39 @@ class PublicRun:
         seals = await manifest_records.kept_by(swarm.node, signed.manifest.run)
         others = sum(seal == signed.seal for peer, seal in seals.items() if peer != swarm.peer_id)
         if random.random() < COPIES / (others + 1):
-            await manifest_records.put(swarm.node, signed)
+            await manifest_records.put(swarm.node, signed, KEPT_FOR)
 
-    def _save(self, signed: SignedManifest) -> None:
-        partial = self._path.with_suffix(".partial")
-        try:
-            partial.write_bytes(signed.to_bytes())
-            os.replace(partial, self._path)
-        except OSError as error:
-            logger.warning("the manifest could not be written to %s: %s", self._path, error.strerror)
+
+def write(signed: SignedManifest, path: Path) -> None:
+    """Keep a manifest in a file; where that fails, the log says so."""
+    partial = path.with_suffix(".partial")
+    try:
+        partial.write_bytes(signed.to_bytes())
+        os.replace(partial, path)
+    except OSError as error:
+        logger.warning("the manifest could not be written to %s: %s", path, error.strerror)
 
 
 def load(directory: Path, run: str | None = None) -> SignedManifest | None:
-    """The manifest of ``run``, or of any, that a peer has kept in its folder; None where there is none."""
+    """The manifest that a peer has kept in its folder, or None where there is none.
+
+    Raises BadInput where it is one of another run than ``run``.
+    """
+    kept = kept_in(directory / FILE_NAME)
+    if kept is not None and run not in (None, kept.manifest.run):
+        raise BadInput(
+            f"folder {directory} is that of a peer of another run, {kept.manifest.name} by {kept.manifest.author}; "
+            "give this one another folder with --dir"
+        )
+    return kept
+
+
+def kept_in(path: Path, run: str | None = None) -> SignedManifest | None:
+    """The manifest in a file, of ``run`` where one is named; None where there is none."""
     try:
-        return SignedManifest.from_bytes((directory / FILE_NAME).read_bytes(), run)
+        return SignedManifest.from_bytes(path.read_bytes(), run)
     except FileNotFoundError:
         return None
     except (OSError, BadManifest) as error:
-        logger.warning("%s is of no use: %s", directory / FILE_NAME, error)
+        logger.warning("%s is of no use: %s", path, error)
         return None

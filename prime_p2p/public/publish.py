@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from prime_p2p.agreement import first_difference
-from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.errors import BadInput, PrimeError, Unreachable
 from prime_p2p.network import clock
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
 from prime_p2p.public import manifest_records
 from prime_p2p.public.admission import Admission
-from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest
+from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest, check_signable
 from prime_p2p.public.network import on_a_node
+from prime_p2p.public.public_run import Door, kept_in, write
 from prime_p2p.public.run_address import RunAddress, fingerprint, run_id
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm import membership
-from prime_p2p.terms import Phase, differences, recipe_with
+from prime_p2p.swarm.membership import Heartbeat
+from prime_p2p.terms import Phase, Terms, differences, recipe_with
 
 NOTICE = 3  # outer steps at least between the one that the run is at and the one from which a change holds
-NOTICE_SECONDS = 30.0  # that those take at least: as long as it may be until every peer has heard of the change
+FASTEST = 0.1  # seconds between two outer steps that are believed
+NOTICE_SECONDS = 45.0  # that those take at least: as long as it may be until every peer has heard of the change
 
 
 @dataclass(frozen=True)
 class Wish:
     """What the author wants of the run from now on; None leaves it as it is.
 
-    ``at`` is the outer step from which a changed recipe or phase holds, ``admit`` and ``ban`` are peers to add to the
-    lists of the manifest, ``dismiss`` and ``pardon`` those to take off.
+    ``sets`` are "section.key=value" for the recipe, or for the one of the run. ``at`` is the outer step from which a
+    changed recipe or phase holds, ``admit`` and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those
+    to take off the second.
     """
 
     recipe: Recipe | None = None
+    sets: Sequence[str] = ()
     at: int | None = None
     phase: Phase | None = None
     minimum_version: str | None = None
     rule: str | None = None
     admit: Sequence[str] = ()
-    dismiss: Sequence[str] = ()
     ban: Sequence[str] = ()
     pardon: Sequence[str] = ()
     bootstraps: Sequence[str] = field(default=())
@@ -54,6 +59,13 @@ class Progress:
 
     step: int = 0
     pace: float = 0.0
+
+    @classmethod
+    def of(cls, beats: Sequence[Heartbeat]) -> Progress:
+        """What most peers say: any of them may say anything."""
+        paces = [max(beat.pace, FASTEST) for beat in beats if beat.pace > 0]
+        steps = [beat.step for beat in beats]
+        return cls(statistics.median_high(steps or [0]), statistics.median_low(paces or [0.0]))
 
 
 @dataclass(frozen=True)
@@ -75,26 +87,34 @@ def publish(
     """
 
     run = run_id(name, fingerprint(author.peer_id))
-    before, progress = on_a_node(bootstrap, partial(_found, run))
+    kept = author.path.with_name(f"{name}.manifest")
+    found, progress = on_a_node(bootstrap, partial(_found, run))
+    found = max(filter(None, (found, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
+    before = found.manifest if found else None
     if before is not None:
         manifest = following(before, wish, progress)
     elif wish.recipe is None:
         raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
     else:
-        manifest = first(name, author, wish, initial_state(wish.recipe))
+        recipe = wish.recipe.with_overrides(wish.sets)
+        new = replace(wish, recipe=recipe, sets=(), bootstraps=wish.bootstraps or bootstrap)
+        manifest = first(name, author, new, initial_state(recipe))
+    check_signable(manifest)
     signed = SignedManifest.sign(manifest, author)
     SignedManifest.opened(signed.body, signed.seal, run)  # what nobody could go by is not published
     on_a_node(bootstrap, partial(_put, signed))
+    write(signed, kept)
     return Published(RunAddress(bootstrap[0], name, fingerprint(author.peer_id)), signed, before)
 
 
-async def _found(run: str, node: Node) -> tuple[Manifest | None, Progress]:
-    """The newest manifest of the run, and where its peers are."""
+async def _found(run: str, node: Node) -> tuple[SignedManifest | None, Progress]:
+    """The newest manifest of the run, and where the peers are that it admits."""
     newest = await manifest_records.newest(node, run)
-    peers = await membership.status(node, run)
-    step = max((row["outer_step"] for row in peers), default=0)
-    pace = min((row["pace"] for row in peers if row["pace"] > 0), default=0.0)
-    return (newest.manifest if newest else None), Progress(step, pace)
+    if newest is None:
+        return None, Progress()
+    door = Door(run, newest.manifest.author, newest.manifest.admission)
+    beats = (await membership.heartbeats(node, run)).items()
+    return newest, Progress.of([beat for peer, beat in beats if beat.has_state and door.admits(peer, beat.credential)])
 
 
 async def _put(signed: SignedManifest, node: Node) -> None:
@@ -102,12 +122,18 @@ async def _put(signed: SignedManifest, node: Node) -> None:
     await node.publish(membership.RUNS, {"run": signed.manifest.run}, ttl=MAX_TTL)
     if not taken:
         raise Unreachable("nobody there takes the manifest; try again, or give another --bootstrap")
+    seals = (await manifest_records.kept_by(node, signed.manifest.run)).values()
+    if any(seal.sequence == signed.seal.sequence and seal != signed.seal for seal in seals):
+        raise PrimeError(
+            f"another manifest {signed.seal.sequence} was published at the same moment: peers go by one of the two; "
+            "publish what you want once more"
+        )
 
 
 def first(name: str, author: Identity, wish: Wish, initial_state: bytes) -> Manifest:
     """The first manifest of a run."""
     assert wish.recipe is not None
-    recipe = recipe_with(wish.recipe, {"run.name": name, "run.start": "anyone"})
+    recipe = recipe_with(wish.recipe.with_overrides(wish.sets), {"run.name": name, "run.start": "anyone"})
     changes = [ChangeEntry(at=wish.at or 0, phase=wish.phase)] if wish.phase else []
     return Manifest(
         name=name,
@@ -126,14 +152,21 @@ def first(name: str, author: Identity, wish: Wish, initial_state: bytes) -> Mani
 def following(before: Manifest, wish: Wish, progress: Progress) -> Manifest:
     """The manifest after ``before``, for a run whose peers have come so far.
 
+    A pause or an end that has not come yet gives way to a new wish; one that has come is ended where everybody waits.
     Raises BadInput where the recipe changes in what cannot change, or not all peers would hear of a change in time.
     """
-    terms, pending = before.terms, max((entry.at for entry in before.changes), default=0)
-    at = max(_from_when(wish, progress, paused=terms.phase_at(progress.step) == "pause"), pending)
+    changes = list(before.changes) if wish.phase is None else _without_pending_phases(before.changes, progress.step)
+    terms = Terms(before.terms.base, [entry.made for entry in changes])
+    waiting = terms.phase_at(progress.step) == "pause"
+    if waiting:
+        at = max(entry.at for entry in changes if entry.at <= progress.step)  # where everybody waits
+    elif wish.recipe is not None or wish.sets or wish.phase in ("pause", "end"):
+        at = _from_when(wish, progress)
+    else:
+        at = progress.step
     standing = terms.recipe_at(at)
-    values = {} if wish.recipe is None else _changed(before, standing, wish.recipe)
+    values = _changed(before, standing, (wish.recipe or standing).with_overrides(wish.sets))
     phase = wish.phase or terms.phase_at(at)
-    changes = list(before.changes)
     if values or phase != terms.phase_at(at):
         changes.append(ChangeEntry(at=at, values=values, phase=phase))
     return before.model_copy(
@@ -143,18 +176,32 @@ def following(before: Manifest, wish: Wish, progress: Progress) -> Manifest:
             "minimum_version": wish.minimum_version or before.minimum_version,
             "bootstraps": list(wish.bootstraps) or before.bootstraps,
             "admission": admission(before.admission, wish),
-            "changes": changes,
+            "changes": sorted(changes, key=lambda entry: entry.at),  # of two at one step the later one counts
         }
     )
 
 
-def _from_when(wish: Wish, progress: Progress, paused: bool) -> int:
+def _without_pending_phases(changes: Sequence[ChangeEntry], step: int) -> list[ChangeEntry]:
+    """The changes without the pauses and ends that nobody has come to; their other values stay."""
+    kept = []
+    for entry in changes:
+        if entry.at <= step or entry.phase == "train":
+            kept.append(entry)
+        elif entry.values:
+            kept.append(entry.model_copy(update={"phase": "train"}))
+    return kept
+
+
+def _from_when(wish: Wish, progress: Progress) -> int:
     """The outer step from which a change holds: one that nobody reaches before everybody has heard of it."""
-    if paused:
-        first = progress.step  # where all of them wait
-    else:
-        steps = math.ceil(NOTICE_SECONDS / progress.pace) if progress.pace else 0
-        first = progress.step + max(NOTICE, steps)
+    if not progress.pace:
+        if wish.at is None:
+            raise BadInput(
+                "no peer says how fast the run goes (nobody is there, or has just begun): give the outer step from "
+                "which the change is to hold, with --at, or try again later"
+            )
+        return wish.at
+    first = progress.step + max(NOTICE, math.ceil(NOTICE_SECONDS / progress.pace))
     if wish.at is not None and wish.at < first:
         raise BadInput(
             f"--at {wish.at}: the run is at outer step {progress.step}, and not every peer would hear of it in time; "
@@ -177,7 +224,7 @@ def _changed(before: Manifest, standing: Recipe, wanted: Recipe) -> dict[str, ob
 
 def admission(before: Admission, wish: Wish) -> Admission:
     """Who is admitted from now on."""
-    peers = [peer for peer in dict.fromkeys([*before.peers, *wish.admit]) if peer not in wish.dismiss]
+    peers = list(dict.fromkeys([*before.peers, *wish.admit]))
     banned = [peer for peer in dict.fromkeys([*before.banned, *wish.ban]) if peer not in wish.pardon]
     return Admission.model_validate({"rule": wish.rule or before.rule, "peers": peers, "banned": banned})
 

@@ -77,6 +77,12 @@ class Links:
         except asyncio.QueueFull:
             self._drop(peer, outgoing, f"it has taken none of {QUEUE} messages")
 
+    def expel(self, admitted: Callable[[str], bool]) -> None:
+        """End the links with all peers that are not admitted."""
+        for peer, outgoing in list(self._outgoing.items()):
+            if not admitted(peer):
+                self._drop(peer, outgoing, "it is not admitted")
+
     async def close(self, farewell: float = 1.0) -> None:
         """Tell everyone that we leave, in at most ``farewell`` seconds, and end all links."""
         tasks = [outgoing.task for outgoing in self._outgoing.values() if outgoing.task is not None]

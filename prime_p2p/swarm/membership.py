@@ -298,25 +298,34 @@ async def runs(node: Node) -> list[str]:
     return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})[:MOST_RUNS]
 
 
+async def heartbeats(node: Node, run: str) -> dict[str, Heartbeat]:
+    """What the peers of a run say of themselves, by peer id; not those that have left."""
+    found = {peer: read_heartbeat(peer, value) for peer, value in (await node.lookup(peers_key(run))).items()}
+    return {peer: beat for peer, beat in found.items() if beat is not None and beat.state != LEFT}
+
+
 async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
-    """The peers of one run, or of all runs known, as plain dicts for people to look at."""
+    """The peers of one run, or of all runs known, as plain dicts for people to look at.
+
+    ``run`` may be the name of public runs without their authors.
+    """
+    known = await runs(node)
+    wanted = [name for name in known if run is None or run in (name, name.partition("/")[0])]
     rows = []
-    for name in await runs(node) if run is None else [run]:
-        for peer, value in sorted((await node.lookup(peers_key(name))).items()):
-            beat = read_heartbeat(peer, value)
-            if beat is not None and beat.state != LEFT:
-                rows.append(
-                    {
-                        "run": name,
-                        "peer_id": peer,
-                        "name": beat.name,
-                        "outer_step": beat.step,
-                        "digest": beat.digest.hex(),
-                        "tokens": beat.tokens,
-                        "state": beat.state,
-                        "pace": beat.pace,
-                        "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
-                        "addresses": beat.addresses,
-                    }
-                )
+    for name in wanted or ([] if run is None else [run]):
+        for peer, beat in sorted((await heartbeats(node, name)).items()):
+            rows.append(
+                {
+                    "run": name,
+                    "peer_id": peer,
+                    "name": beat.name,
+                    "outer_step": beat.step,
+                    "digest": beat.digest.hex(),
+                    "tokens": beat.tokens,
+                    "state": beat.state,
+                    "pace": beat.pace,
+                    "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
+                    "addresses": beat.addresses,
+                }
+            )
     return rows

@@ -82,6 +82,8 @@ class RoundRunner:
         self._exchanges = Exchanges(node, run, policy.stall_timeout)
         self.links = Links(node, run, policy.stall_timeout, self._on_message, self._on_lost)
         self.on_leave: Callable[[str], None] = lambda peer: None
+        self.admits: Callable[[str], bool] = lambda peer: True
+        """Whose messages count."""
         self._round: _Round | None = None
         self._abandoned = ""  # why no round is begun any more
         self._reduce: asyncio.Task[None] | None = None
@@ -162,6 +164,8 @@ class RoundRunner:
         return asyncio.get_running_loop().time()
 
     def _on_message(self, peer: str, message: Message) -> None:
+        if not self.admits(peer):
+            return
         if isinstance(message, Leave):
             self.on_leave(peer)
         self._handle(ev.Received(peer, message))

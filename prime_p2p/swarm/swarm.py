@@ -23,6 +23,7 @@ from prime_p2p.network.speed import Speed
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.gathering import RoundPolicy
+from prime_p2p.swarm.guests import Guests
 from prime_p2p.swarm.membership import Guard, Heartbeat, Membership, first_heartbeat
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
 from prime_p2p.temporary import TemporaryFolder
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CALL_DEADLINE = 60.0  # seconds a short call to the network thread may take
-GUEST_EVERY = 1.0  # seconds between two looks at the DHT for the heartbeat of somebody who opens a stream
 LAST_ROUND = 3.0  # seconds that a leaving peer gives the round it is in
 TRANSFER_DEADLINE = 24 * 3600.0  # a transfer ends by lack of progress; this one only says that no wait is without
 ROUND_DEADLINE = 24 * 3600.0  # a round has deadlines of its own; this one only says that no wait is without
@@ -41,6 +41,8 @@ ROUND_DEADLINE = 24 * 3600.0  # a round has deadlines of its own; this one only 
 @dataclass(frozen=True)
 class SwarmOptions:
     """How this peer is reached, and what it tells others of itself.
+
+    One that is ``guarded`` takes no stream before it has been told who is admitted, see ``Swarm.guard``.
 
     ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
     ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it. With ``or_next`` the peer
@@ -55,6 +57,7 @@ class SwarmOptions:
     announce: tuple[str, ...] = ()
     bandwidth: float = 100.0
     name: str = ""
+    guarded: bool = False
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     or_next: bool = False
     relayed: bool = False
@@ -97,7 +100,6 @@ class Swarm:
         self._description = b""
         self._guard: Guard | None = None
         self._announced: dict[str, Any] = {}
-        self._asked_for_guest = -GUEST_EVERY
         self._transfer: Future[Any] | None = None
         self.leaving = False
         """Set by ``hold_no_more``: nothing that takes long is begun any more."""
@@ -124,6 +126,9 @@ class Swarm:
         try:
             runner = RoundRunner(node, self.run, self.options.policy, self.hurry.set, self._phase)
             membership = Membership(node, self.run, self._peers_changed)
+            self._guests = Guests(membership.refresh)
+            if self.options.guarded:
+                node.guard(self._guests.lets_in)
             runner.on_leave = membership.forget
             membership.on_outranked = self._outranked
             await runner.start()
@@ -198,25 +203,23 @@ class Swarm:
 
         To be called before ``enter``. A guard is asked in the network thread.
         """
+        assert self.options.guarded
         self._guard, self._announced = guard, announced
         self._membership.admits = guard.admits
-        self.node.guard(self._lets_in)
+        self._runner.admits = guard.lets_in
+        self._guests.guard = guard
 
-    async def _lets_in(self, peer: str) -> bool:
-        """Whether a peer may open a stream. Its heartbeat, which shows what lets it in, may be newer than our view."""
-        assert self._guard is not None
-        loop = asyncio.get_running_loop()
-        if not self._guard.lets_in(peer) and loop.time() - self._asked_for_guest >= GUEST_EVERY:
-            self._asked_for_guest = loop.time()
-            await self._membership.refresh()
-        return self._guard.lets_in(peer)
+    def _expel(self) -> None:
+        """Whoever is not admitted any more has no stream with us."""
+        if self._guard is not None:
+            self.node.expel(self._guard.lets_in)
+            self._runner.links.expel(self._guard.lets_in)
 
     async def announce(self, **changes: Any) -> None:
         """To be called in the network thread: change our heartbeat, and look at once who is admitted now."""
-        assert self._guard is not None
+        self._expel()
         self._membership.update(**changes)
         await self._membership.refresh()
-        self.node.expel(self._guard.lets_in)
 
     def others(self, refresh: bool = False) -> dict[str, Heartbeat]:
         """The other peers with a fresh heartbeat; ``refresh`` looks at the DHT anew, which takes some 100 ms."""
@@ -318,11 +321,12 @@ class Swarm:
         self.hurry.clear()
         return result
 
-    def sit_out(self) -> None:
+    def sit_out(self, **changes: Any) -> None:
         """This peer brings nothing to the coming round: tell the others, who then do not wait for it."""
-        self.call(self._sit_out())
+        self.call(self._sit_out(changes))
 
-    async def _sit_out(self) -> None:
+    async def _sit_out(self, changes: dict[str, Any]) -> None:
+        self._membership.update(**changes)
         self._runner.sit_out()
 
     def note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
@@ -366,6 +370,7 @@ class Swarm:
         loop = asyncio.get_running_loop()
         if self._guard is not None:
             self._guard.looked(self._membership.others)
+            self._expel()
         known = {
             peer: seen
             for peer, seen in self._membership.seen(loop.time()).items()

@@ -18,9 +18,8 @@ import torch
 from blake3 import blake3
 
 from prime_p2p.errors import BadInput
-from prime_p2p.recipe import DataRecipe
+from prime_p2p.recipe import STDLIB, DataRecipe
 
-STDLIB = "python-stdlib"
 END_OF_FILE = 0
 
 # Folders left out of the standard library: installed packages, what not every installation has, and what is tables or
@@ -42,20 +41,20 @@ class Corpus:
     validation: Tokens
 
     @classmethod
-    def load(cls, recipe: DataRecipe) -> "Corpus":
-        """Read the text the recipe names.
+    def load(cls, recipe: DataRecipe, folder: Path = Path()) -> "Corpus":
+        """Read the text the recipe names; a relative path begins in ``folder``.
 
         Raises:
             BadInput: there is no such file or folder, it cannot be read, or it holds no text.
         """
         try:
-            return cls._read(recipe)
+            return cls._read(recipe, folder)
         except OSError as error:
             raise BadInput(f"data.source: {error.filename or recipe.source}: {error.strerror or error}") from None
 
     @classmethod
-    def _read(cls, recipe: DataRecipe) -> "Corpus":
-        root = Path(sysconfig.get_path("stdlib") if recipe.source == STDLIB else recipe.source)
+    def _read(cls, recipe: DataRecipe, folder: Path) -> "Corpus":
+        root = Path(sysconfig.get_path("stdlib")) if recipe.source == STDLIB else folder / recipe.source
         if root.is_file():
             return cls._split_inside(root, recipe.validation_share)
         names = [

@@ -47,11 +47,11 @@ class Run:
     def signed(self) -> SignedManifest:
         return SignedManifest.sign(self.manifest, self.author)
 
-    def swarm(self, name: str) -> Swarm:
+    def swarm(self, name: str, guarded: bool = True) -> Swarm:
         """On the network, and not yet in the run."""
         folder = self._folder / name
         folder.mkdir()
-        swarm = Swarm(self.manifest.run, self._bootstrap, SwarmOptions(folder / "identity.key"))
+        swarm = Swarm(self.manifest.run, self._bootstrap, SwarmOptions(folder / "identity.key", guarded=guarded))
         self._opened.callback(swarm.close)
         swarm.call(swarm.node.serve(ECHO, DATA, echo))
         self._bootstrap = self._bootstrap or tuple(swarm.addresses)
@@ -89,7 +89,7 @@ def test_an_invited_peer_takes_part_and_one_that_is_not_does_not_exist(tmp_path:
         assert sees(second, first)
         assert second.call(is_heard(second, first))
 
-        stranger = run.swarm("stranger")
+        stranger = run.swarm("stranger", guarded=False)
         stranger.enter(b"description")  # without a guard: it admits everybody, and shows nothing
         assert sees(stranger, first, second)
         assert not stranger.call(is_heard(stranger, first))
@@ -118,7 +118,7 @@ def test_a_peer_that_is_banned_is_cut_off_by_all_others(tmp_path: Path) -> None:
 def test_a_peer_that_speaks_an_older_protocol_than_all_others_says_what_to_upgrade(tmp_path: Path) -> None:
     with ExitStack() as opened:
         run = Run(tmp_path, opened, Admission())
-        newer, older = run.swarm("newer"), run.swarm("older")
+        newer, older = run.swarm("newer"), run.swarm("older", guarded=False)
         newer.guard(PublicRun(run.signed, tmp_path / "newer"), protocol=PROTOCOL + 1)
         newer.enter(b"description")
         older.enter(b"description")
