@@ -272,7 +272,7 @@ def doctor(
         Path | None, typer.Option("--dir", metavar="DIR", help="Folder of the peer.", show_default="runs/NAME")
     ] = None,
     host: HostOption = None,
-    port: PortOption = PEER_PORT,
+    port: PortOption = None,
     announce: AnnounceOption = None,
     recipe: Annotated[
         str | None, typer.Option(metavar="FILE", help="What the run is, to compare this machine with.")
@@ -291,7 +291,8 @@ def doctor(
 
     loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
     needs = None if loaded is None else needs_of(Estimate(loaded, loaded.round.max_group))
-    where = Place(tuple(bootstrap or ()), tuple(host or everywhere()), port or 0, tuple(announce or ()))
+    number = PEER_PORT if port is None else port
+    where = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
     folder = directory or Path("runs")
     if loaded is not None:
         where = replace(where, group=loaded.round.max_group)

@@ -90,13 +90,14 @@ def identity(path: Path) -> IdentityFile:
         return IdentityFile(path, "", str(error), open_to_others)
 
 
-def port(hosts: Sequence[str], number: int) -> Port:
-    """Whether a peer could listen there at this moment."""
+def port(hosts: Sequence[str], number: int, or_next: bool = False) -> Port:
+    """Whether a peer could listen there, or at the next free port, at this moment."""
     try:
-        HeldPort(hosts, number).close()
+        held = HeldPort(hosts, number, or_next)
     except BadInput as error:
         return Port(number, str(error))
-    return Port(number, "")
+    held.close()
+    return Port(held.port if number else 0, "")
 
 
 class _Look:
@@ -109,7 +110,7 @@ class _Look:
         self._until = until
 
     async def all(self, directory: Path) -> Network:
-        daemon, here = await self._daemon(), port(self._place.hosts, self._place.port)
+        daemon, here = await self._daemon(), port(self._place.hosts, self._place.port, self._place.or_next)
         nobody = Unknown("nobody was asked: give the address of the swarm with --bootstrap")
         found = Network(
             descriptors=descriptors(self._place.group),
@@ -147,7 +148,7 @@ class _Look:
         """What only a node in the swarm can find out."""
         self._say("joining the swarm")
         place, began = self._place, time.monotonic()
-        number = 0 if port.error else place.port
+        number = 0 if port.error else port.number
         config = NodeConfig(
             self._keys / "joined.key",
             place.bootstrap,

@@ -58,10 +58,13 @@ class Run:
         return swarm
 
     def peer(self, name: str, invitation: Invitation | None = None) -> Swarm:
-        swarm = self.swarm(name)
-        PublicRun(self.signed, self._folder / name, invitation).attach(swarm)
+        return self.attached(name, invitation)[0]
+
+    def attached(self, name: str, invitation: Invitation | None = None) -> tuple[Swarm, PublicRun]:
+        swarm, public = self.swarm(name), PublicRun(self.signed, self._folder / name, invitation)
+        public.attach(swarm)
         swarm.enter(b"description")
-        return swarm
+        return swarm, public
 
     def invitation(self, seconds: float = 3600.0) -> Invitation:
         return Invitation.make(self.manifest.run, clock.now() + seconds, self.author)
@@ -98,6 +101,23 @@ def test_an_invited_peer_takes_part_and_one_that_is_not_does_not_exist(tmp_path:
             run.peer("uninvited")
         with pytest.raises(BadInput, match="another run"):
             run.peer("late", run.invitation(seconds=-1.0))
+
+
+def test_an_invitation_that_ends_puts_its_peer_out_and_one_given_before_it_was_asked_for_counts(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        run = Run(tmp_path, opened, Admission())
+        first, _ = run.attached("first", run.invitation())
+        second, seconds = run.attached("second", run.invitation(seconds=20.0))
+        assert sees(first, second)
+        run.manifest = run.manifest.model_copy(update={"admission": Admission(rule="token"), "sequence": 2})
+        third = run.peer("third", run.invitation())
+        assert first.wait_for(lambda seen: any(beat.manifest == 2 for beat in seen.values()), SOON)
+        assert sees(third, first)  # which is invited, though nobody asked for that when it came
+        assert first.wait_for(lambda seen: second.peer_id not in seen and third.peer_id in seen, SOON)
+        assert not second.call(is_heard(second, first))
+        with seconds.terms.changed:
+            assert seconds.terms.changed.wait_for(lambda: seconds.terms.refusal is not None, SOON)
+        assert "--token" in str(seconds.terms.refusal)
 
 
 def test_a_peer_that_is_banned_is_cut_off_by_all_others(tmp_path: Path) -> None:

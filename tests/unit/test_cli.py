@@ -257,7 +257,7 @@ def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
     result: Result, code: int, run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[Path, Place]] = []
-    usual = Place(hosts=everywhere(), port=PEER_PORT)
+    usual = Place(hosts=everywhere(), port=PEER_PORT, or_next=True)
 
     def examine(folder: Path, place: Place, say: object, needs: Needs | None) -> list[Finding]:
         assert (needs is None) == (place == usual)
@@ -270,7 +270,7 @@ def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
     arguments = "--bootstrap a --bootstrap b --host 127.0.0.1 --port 5 --announce c --recipe tiny"
     run("doctor", *arguments.split())
     run("doctor", *arguments.split(), "--dir", "home")
-    place = Place(("a", "b"), ("127.0.0.1",), 5, ("c",), group=32)
+    place = Place(("a", "b"), ("127.0.0.1",), 5, False, ("c",), group=32)
     assert seen == [(Path("runs"), usual), (Path("runs/tiny"), place), (Path("home"), place)]
 
 
