@@ -19,8 +19,8 @@ Ask = Callable[[Sequence[str], float], Awaitable[Sequence[Reach]]]
 class Place:
     """How a peer would be reached, whom it knows, and how many there are in a group.
 
-    With ``or_next`` a port that is taken is no problem: the next free one will do. ``dial_back`` gives, for a node, what
-    has others connect to it; without one they are asked by ``network.dial_back``.
+    With ``or_next`` a port that is taken is no problem: the next free one will do. ``dial_back`` gives, for a node,
+    what has others connect to it; without one they are asked by ``network.dial_back``.
     """
 
     bootstrap: tuple[str, ...] = ()
