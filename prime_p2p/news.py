@@ -35,7 +35,9 @@ class News:
         """This peer holds a state of the run."""
         logs.at(outer_step=diloco.state.step)
         logger.info("in the run; fetched %s", diloco.joined_by)
-        self.reporter.note(f"in the run at outer step {diloco.state.step}; fetched {diloco.joined_by}")
+        step, way = diloco.state.step, diloco.joined_by
+        fetched = f"; fetched {way}" if way.snapshots or way.updates else ""
+        self.reporter.note(f"in the run at outer step {step}{fetched}" if step else "at the beginning of the run")
 
     def inner_step(self, diloco: DiLoCo, loss: float, tokens_per_second: float) -> None:
         """An inner step was made; ``diloco`` is told of it next."""

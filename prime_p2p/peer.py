@@ -115,7 +115,8 @@ class Peer:
             self.saver.save_if_possible(self.diloco.checkpoint(self.batches))
             raise
         self.saver.save(self.diloco.checkpoint(self.batches))
-        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}; the same command goes on from there")
+        hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
+        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
         if signals.first is None:
             goal = self.diloco.state.step
             self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)

@@ -58,7 +58,7 @@ def _status_row(beat: Mapping[str, Any]) -> tuple[str, ...]:
         f"{beat['age_s']:.0f} s",
         f"{beat['tokens']:,}",
         beat["digest"][:8],
-        beat["addresses"][0].partition("/p2p/")[0] if beat["addresses"] else "",
+        beat["addresses"][0] if beat["addresses"] else "",
     )
     return tuple(printable(text) for text in texts)
 

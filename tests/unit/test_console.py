@@ -184,5 +184,5 @@ def test_the_status_is_a_line_a_peer_with_the_furthest_first() -> None:
     assert lines[0].split() == ["run", "peer", "step", "state", "seen", "tokens", "digest", "address"]
     assert lines[1].split() == ["tiny", "�[31mred", "12", "training", "1", "s", "1,234,567", "abababab"]
     assert lines[2].split()[1:3] == ["…aaaaaaaa", "3"]
-    assert lines[2].endswith("/ip4/192.0.2.1/tcp/31337")
+    assert lines[2].endswith("/ip4/192.0.2.1/tcp/31337/p2p/12D3KooWaaaaaaaaaaaa")
     assert status_table([]) == "no peer is there"
