@@ -115,7 +115,7 @@ def test_copies_of_a_peer_that_lives_end_and_debug_logs_hold_no_key(tmp_path: Pa
     logged = [json.loads(line) for line in lines if not line.startswith("prime-p2p: ")]
     assert {line["run"] for line in logged} == {"tiny"}
     assert {line["peer"] for line in logged} - {None} == {peer_id[-8:]}
-    assert {line["level"] for line in logged} == {"debug", "info", "warning"}
+    assert {"debug", "info"} <= {line["level"] for line in logged} <= {"debug", "info", "warning"}
     assert max(line["outer_step"] or 0 for line in logged) >= 4
     key = (tmp_path / "first" / "identity.key").read_bytes()
     everything = "\n".join([*lines, *(line for process in processes for line in process.lines)])
