@@ -281,12 +281,12 @@ def _watch_rounds(points: Points, exchange: Path) -> None:
 
     original = Swarm.make_round
 
-    def make_round(swarm: Swarm, mine: Any, update: Any, weight: int) -> Any:
+    def make_round(swarm: Swarm, mine: Any, update: Any, weight: int, terms: bytes = b"") -> Any:
         held = swarm._membership.mine
         before = {"step": held.step, "before": held.digest.hex()}
         _write(exchange / f"{held.step}-{held.digest.hex()[:16]}-{swarm.peer_id}", mine)
         points.tell("ready", **before, weight=weight)
-        result = original(swarm, mine, update, weight)
+        result = original(swarm, mine, update, weight, terms)
         if result.group is not None:
             _write(exchange / f"update-{result.group.id.hex()[:16]}", update)
             weights = {member.peer_id: member.weight for member in result.group.members}
