@@ -54,6 +54,7 @@ class DaemonConfig:
     Attributes:
         public, private: others can, or cannot, dial it.
         limits: of what it carries for others itself.
+        one_core: use no more than that.
     """
 
     identity: Path
@@ -62,6 +63,7 @@ class DaemonConfig:
     public: bool = False
     private: bool = False
     limits: RelayLimits = RelayLimits(peers=0)
+    one_core: bool = False
 
     @property
     def known_address(self) -> bool:
@@ -129,7 +131,8 @@ def p2p_class(config: DaemonConfig, folder: Path, started: list[Any]) -> Any:
         @staticmethod
         def _make_process_args(*args: Any, **kwargs: Any) -> list[str]:
             command: list[str] = P2P._make_process_args(*args, **kwargs)
-            return ["env", "LIBP2P_TCP_REUSEPORT=false", *command] if config.known_address else command
+            environment = ["LIBP2P_TCP_REUSEPORT=false"] * config.known_address + ["GOMAXPROCS=1"] * config.one_core
+            return ["env", *environment, *command] if environment else command
 
     return P2PInFolder
 

@@ -8,6 +8,7 @@ it, also by the node that it belongs to. https://github.com/libp2p/specs/blob/ma
 import logging
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -28,6 +29,7 @@ _LIMIT, _STATUS, _DATA = 4, 5, 2  # fields of the answer, and of the limit in it
 _UNLIMITED = 1 << 63
 _ANSWER = 5.0  # seconds
 _TRIES = 12  # daemons are started until one relays as it should: every second one does
+_FREELY = 4  # of them; the later ones have one core, where the two services come in the right order (10 of 10 starts)
 
 
 async def carries(daemon: Daemon, peer_id: str) -> int:
@@ -57,8 +59,8 @@ async def started(config: DaemonConfig) -> Daemon:
     """
     if not config.limits.peers or config.loopback:
         return await Daemon.start(config)
-    for _ in range(_TRIES):
-        daemon = await Daemon.start(config)
+    for number in range(_TRIES):
+        daemon = await Daemon.start(replace(config, one_core=number >= _FREELY))
         try:
             if await _relays(daemon, config.here):
                 return daemon
