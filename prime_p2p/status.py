@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import uvloop
-
-from prime_p2p.errors import Unreachable
-from prime_p2p.network.deadline import within
-from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.network.visit import on_a_node
 from prime_p2p.swarm import membership
-from prime_p2p.temporary import TemporaryFolder
 
 LOOK_DEADLINE = 30.0  # seconds for the look-ups, once the node has joined
 
@@ -24,15 +18,4 @@ def look(bootstrap: Sequence[str], run: str | None) -> list[dict[str, Any]]:
         BadInput: An address cannot be used.
         Unreachable: Nobody answered.
     """
-    return uvloop.run(_look(tuple(bootstrap), run))
-
-
-async def _look(bootstrap: tuple[str, ...], run: str | None) -> list[dict[str, Any]]:
-    with TemporaryFolder() as folder:
-        node = await Node.create(NodeConfig(identity=folder / "identity.key", bootstrap=bootstrap))
-        try:
-            return await within(LOOK_DEADLINE, membership.status(node, run))
-        except asyncio.TimeoutError:
-            raise Unreachable(f"the look-up was not answered within {LOOK_DEADLINE:.0f} s; try again") from None
-        finally:
-            await node.close()
+    return on_a_node(bootstrap, lambda node: membership.status(node, run), LOOK_DEADLINE)

@@ -40,9 +40,7 @@ def status_table(heartbeats: Sequence[Mapping[str, Any]]) -> str:
     if not heartbeats:
         return "no peer is there"
     order = sorted(heartbeats, key=lambda beat: (beat["run"], -beat["outer_step"], beat["peer_id"]))
-    rows = [_HEADS, *(_status_row(beat) for beat in order)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
-    return "\n".join(_aligned(row, widths) for row in rows)
+    return aligned([_HEADS, *(_status_row(beat) for beat in order)], _NUMBERS)
 
 
 _HEADS = ("run", "peer", "step", "state", "seen", "tokens", "digest", "address")
@@ -63,9 +61,14 @@ def _status_row(beat: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(printable(text) for text in texts)
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        text.rjust(width) if head in _NUMBERS else text.ljust(width)
-        for head, text, width in zip(_HEADS, row, widths, strict=True)
+def aligned(rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> str:
+    """Rows in columns, the first of them heads; those of ``numbers`` are aligned to the right."""
+    heads = rows[0]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if head in numbers else text.ljust(width)
+            for head, text, width in zip(heads, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
     )
-    return "  ".join(cells).rstrip()

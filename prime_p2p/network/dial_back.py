@@ -22,8 +22,9 @@ from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message, Schema
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream, StreamError
+from prime_p2p.network.version import node_stream_name
 
-PROTOCOL = "prime-p2p/1/dial-back"
+PROTOCOL = node_stream_name("dial-back")
 GREETING = b"\x13/multistream/1.0.0\n"  # what both sides of a libp2p connection say first
 NOT_YOURS = "this is not where you are connected from"
 

@@ -206,7 +206,7 @@ class Node:
         for stream in [stream for stream in self._taken if not admitted(stream.peer_id)]:
             stream.abort()
 
-    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, to_anybody: bool = False) -> None:
+    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler) -> None:
         """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
 
         The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.

@@ -23,10 +23,11 @@ from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError, Message, Schema
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream, StreamStalled
+from prime_p2p.network.version import node_stream_name
 
 T = TypeVar("T")
 
-PROTOCOL = "prime-p2p/1/speed"
+PROTOCOL = node_stream_name("speed")
 LANES = 4  # streams at once
 SIZE = 16_000_000  # bytes sent in one direction, at most
 SECONDS = 3.0  # they are counted for, at most

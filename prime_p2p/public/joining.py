@@ -18,9 +18,9 @@ from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.estimate import WANTED_SHARE, Estimate
 from prime_p2p.monitor.text import printable, size
 from prime_p2p.network.node import Node
+from prime_p2p.network.visit import on_a_node
 from prime_p2p.public import manifest_records
 from prime_p2p.public.manifest import SignedManifest
-from prime_p2p.public.network import on_a_node
 from prime_p2p.public.public_run import load
 from prime_p2p.public.run_address import RunAddress
 from prime_p2p.recipe import Recipe

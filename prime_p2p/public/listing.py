@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from prime_p2p.monitor.text import printable
+from prime_p2p.monitor.text import aligned, printable
 from prime_p2p.network.node import Node
 from prime_p2p.network.version import PROTOCOL
+from prime_p2p.network.visit import on_a_node
 from prime_p2p.public import manifest_records
-from prime_p2p.public.network import on_a_node
 from prime_p2p.public.run_address import RunAddress
 from prime_p2p.swarm import membership
 
@@ -52,11 +52,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows for people, a line each."""
     if not rows:
         return "no run is known there"
-    lines = [_HEADS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned([_HEADS, *(_cells(row) for row in rows)])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from prime_p2p.network import clock
 from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
+from prime_p2p.network.visit import on_a_node
 from prime_p2p.public import manifest_records
 from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest, check_signable
-from prime_p2p.public.network import on_a_node
 from prime_p2p.public.public_run import Door, kept_in, write
-from prime_p2p.public.run_address import RunAddress, fingerprint, run_id
+from prime_p2p.public.run_address import RunAddress, fingerprint
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm import membership
 from prime_p2p.swarm.membership import Heartbeat
@@ -50,7 +50,7 @@ class Wish:
     admit: Sequence[str] = ()
     ban: Sequence[str] = ()
     pardon: Sequence[str] = ()
-    bootstraps: Sequence[str] = field(default=())
+    bootstraps: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,8 @@ def publish(
     ``initial_state`` gives the digest of the state that a new run begins with; it may take a while.
     Raises BadInput where the wish cannot be granted, Unreachable where nobody takes the manifest.
     """
-
-    run = run_id(name, fingerprint(author.peer_id))
-    kept = author.path.with_name(f"{name}.manifest")
+    address = RunAddress(bootstrap[0], name, fingerprint(author.peer_id))
+    run, kept = address.run, author.path.with_name(f"{name}.manifest")
     found, progress = on_a_node(bootstrap, partial(_found, run))
     found = max(filter(None, (found, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
     before = found.manifest if found else None
@@ -104,7 +103,7 @@ def publish(
     SignedManifest.opened(signed.body, signed.seal, run)  # what nobody could go by is not published
     on_a_node(bootstrap, partial(_put, signed))
     write(signed, kept)
-    return Published(RunAddress(bootstrap[0], name, fingerprint(author.peer_id)), signed, before)
+    return Published(address, signed, before)
 
 
 async def _found(run: str, node: Node) -> tuple[SignedManifest | None, Progress]:
@@ -133,7 +132,7 @@ async def _put(signed: SignedManifest, node: Node) -> None:
 def first(name: str, author: Identity, wish: Wish, initial_state: bytes) -> Manifest:
     """The first manifest of a run."""
     assert wish.recipe is not None
-    recipe = recipe_with(wish.recipe.with_overrides(wish.sets), {"run.name": name, "run.start": "anyone"})
+    recipe = recipe_with(wish.recipe, {"run.name": name, "run.start": "anyone"})
     changes = [ChangeEntry(at=wish.at or 0, phase=wish.phase)] if wish.phase else []
     return Manifest(
         name=name,

@@ -64,7 +64,7 @@ class Heartbeat(BaseModel):
     """When the peer expects to have done its inner steps, on the swarm's clock, in unix seconds."""
     sent_at: Time = 0.0
     pace: Time = 0.0
-    """Seconds between the last two outer steps that the peer made; 0 where there are none yet."""
+    """Seconds that the peer's last outer step took, with its inner steps; 0 where there is none yet."""
     protocol: Annotated[int, Field(ge=0, lt=2**31)] = PROTOCOL
     manifest: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """Sequence of the manifest that the peer goes by, where the run is a public one."""
@@ -254,14 +254,12 @@ class Membership:
 
     async def _look(self) -> None:
         try:
-            found = await within(DHT_DEADLINE, self._node.lookup(peers_key(self._run)))
+            beats = await within(DHT_DEADLINE, heartbeats(self._node, self._run))
         except asyncio.TimeoutError:
             logger.warning("the DHT did not answer within %g s", DHT_DEADLINE)
             return
         if not self._node.online:
             return  # we see nobody, which says nothing of them
-        beats = {peer: beat for peer, value in found.items() if (beat := read_heartbeat(peer, value)) is not None}
-        beats = {peer: beat for peer, beat in beats.items() if beat.state != LEFT}
         if (own := beats.pop(self._node.peer_id, None)) is not None:
             self._see_own(own)
         self.foreign = frozenset(beat.protocol for beat in beats.values()) - {PROTOCOL}

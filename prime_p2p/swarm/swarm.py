@@ -98,7 +98,6 @@ class Swarm:
         self.on_phase: Callable[[str, int], None] = lambda phase, group_size: None
         """Called in the network thread when the round enters a phase, with the size of the group."""
         self._description = b""
-        self._guard: Guard | None = None
         self._announced: dict[str, Any] = {}
         self._transfer: Future[Any] | None = None
         self.leaving = False
@@ -204,16 +203,16 @@ class Swarm:
         To be called before ``enter``. A guard is asked in the network thread.
         """
         assert self.options.guarded
-        self._guard, self._announced = guard, announced
+        self._guests.guard, self._announced = guard, announced
         self._membership.admits = guard.admits
         self._runner.admits = guard.lets_in
-        self._guests.guard = guard
 
     def _expel(self) -> None:
         """Whoever is not admitted any more has no stream with us."""
-        if self._guard is not None:
-            self.node.expel(self._guard.lets_in)
-            self._runner.links.expel(self._guard.lets_in)
+        guard = self._guests.guard
+        if guard is not None:
+            self.node.expel(guard.lets_in)
+            self._runner.links.expel(guard.lets_in)
 
     async def announce(self, **changes: Any) -> None:
         """To be called in the network thread: change our heartbeat, and look at once who is admitted now."""
@@ -368,8 +367,8 @@ class Swarm:
 
     def _peers_changed(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._guard is not None:
-            self._guard.looked(self._membership.others)
+        if self._guests.guard is not None:
+            self._guests.guard.looked(self._membership.others)
             self._expel()
         known = {
             peer: seen

@@ -18,7 +18,7 @@ DEADLINE = 60.0  # seconds for all that is asked, once the node has joined
 Result = TypeVar("Result")
 
 
-def on_a_node(bootstrap: Sequence[str], use: Callable[[Node], Awaitable[Result]]) -> Result:
+def on_a_node(bootstrap: Sequence[str], use: Callable[[Node], Awaitable[Result]], deadline: float = DEADLINE) -> Result:
     """What ``use`` gives, which is called with a node that has joined and is closed afterwards.
 
     Raises Unreachable where nobody answers in time, and what the node or ``use`` raises.
@@ -28,9 +28,9 @@ def on_a_node(bootstrap: Sequence[str], use: Callable[[Node], Awaitable[Result]]
         with TemporaryFolder() as folder:
             node = await Node.create(NodeConfig(folder / "identity.key", tuple(bootstrap)))
             try:
-                return await within(DEADLINE, use(node))
+                return await within(deadline, use(node))
             except asyncio.TimeoutError:
-                raise Unreachable(f"the DHT did not answer within {DEADLINE:.0f} s; try again") from None
+                raise Unreachable(f"the DHT did not answer within {deadline:.0f} s; try again") from None
             finally:
                 await node.close()
 
