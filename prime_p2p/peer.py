@@ -22,10 +22,8 @@ from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.terms import Course
-from prime_p2p.training import model as models
-from prime_p2p.training import optimizer as optimizers
 from prime_p2p.training.data import Corpus, Sampler, validation_sequences
-from prime_p2p.training.evaluation import validation_loss
+from prime_p2p.training.trainer import Trainer
 
 START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
 PAUSE = 1.0  # seconds between two looks at whether a paused run goes on, or a signal has come
@@ -48,14 +46,7 @@ class Peer:
         context = recipe.model.context
         self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
         self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
-        self.device = device
-        try:
-            self.model = models.build(recipe.model, recipe.run.seed)
-            torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
-        except (MemoryError, RuntimeError) as error:
-            reason = str(error).split("\n", maxsplit=1)[0]
-            raise BadInput(f"the model of the recipe does not fit into the memory of {device}: {reason}") from None
-        self.optimizer = optimizers.build(recipe.inner, self.model)
+        self.trainer = Trainer(recipe, device)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
         self.batches = 0  # drawn so far: the position in the data
@@ -79,7 +70,8 @@ class Peer:
             initial_digest=initial_digest,
         )
         try:
-            diloco = DiLoCo(self.model, self.optimizer, self.swarm, self.recipe.round.inner_steps, self.terms, options)
+            inner_steps, trainer = self.recipe.round.inner_steps, self.trainer
+            diloco = DiLoCo(trainer.model, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
@@ -147,13 +139,11 @@ class Peer:
     def inner_step(self) -> None:
         """One step of the inner optimizer on this peer's own next batch."""
         started = time.monotonic()
-        tokens = self.sampler.batch(self.batches).to(self.device)
+        batch = self.sampler.batch(self.batches)
         self.batches += 1
-        loss = models.loss(self.model, tokens)
-        loss.backward()
-        optimizers.step(self.optimizer, self.terms.recipe_at(self.diloco.state.step).inner, self.global_step)
-        self.losses.append(loss.item())
-        self.news.inner_step(self.diloco, self.losses[-1], tokens[:, 1:].numel() / (time.monotonic() - started))
+        inner = self.terms.recipe_at(self.diloco.state.step).inner
+        self.losses.append(self.trainer.step(batch, inner, self.global_step))
+        self.news.inner_step(self.diloco, self.losses[-1], batch.targets / (time.monotonic() - started))
 
     @property
     def global_step(self) -> int:
@@ -180,4 +170,4 @@ class Peer:
         our_turn = outcome.round.group is not None and outcome.round.group.peer_ids[0] == self.swarm.peer_id
         if not every or outcome.outer_step % every or not our_turn:
             return None
-        return validation_loss(self.model, self.validation.to(self.device))
+        return self.trainer.validation_loss(self.validation)

@@ -19,6 +19,7 @@ from blake3 import blake3
 
 from prime_p2p.errors import BadInput
 from prime_p2p.recipe import STDLIB, DataRecipe
+from prime_p2p.training.batch import Batch
 
 END_OF_FILE = 0
 
@@ -90,11 +91,11 @@ class Sampler:
         self._batch_size = batch_size
         self._context = context
 
-    def batch(self, step: int) -> torch.Tensor:
-        """The batch of one inner step: int64 [batch_size, context + 1], from which both inputs and targets are cut."""
+    def batch(self, step: int) -> Batch:
+        """The batch of one inner step."""
         random = np.random.Philox(key=self._key, counter=np.array([0, step, 0, 0], dtype=np.uint64))
         starts = random.random_raw(self._batch_size) % np.uint64(len(self._tokens) - self._context)
-        return _windows(self._tokens, starts.astype(np.int64), self._context)
+        return Batch(_windows(self._tokens, starts.astype(np.int64), self._context))
 
 
 def validation_sequences(tokens: Tokens, seed: int, sequences: int, context: int) -> torch.Tensor:

@@ -121,6 +121,6 @@ def test_a_late_joiner_has_the_learning_rate_of_all_others(tmp_path: Path) -> No
             assert late.global_step == first.global_step == made * steps
             for peer in (first, late):
                 peer.inner_step()
-                rates = {group["lr"] for group in peer.optimizer.param_groups}
+                rates = {group["lr"] for group in peer.trainer.optimizer.param_groups}
                 assert rates == {learning_rate(recipe.inner, made * steps)}
             assert learning_rate(recipe.inner, made * steps) != learning_rate(recipe.inner, 0)

@@ -131,7 +131,7 @@ def test_text_shorter_than_one_sequence_is_bad_input() -> None:
 
 
 def test_a_batch_is_cut_out_of_the_text() -> None:
-    batch = Sampler(TEXT, seed=0, peer_id="a", batch_size=5, context=16).batch(3)
+    batch = Sampler(TEXT, seed=0, peer_id="a", batch_size=5, context=16).batch(3).tokens
     assert batch.dtype == torch.int64
     assert batch.shape == (5, 17)
     assert all(bytes(row.tolist()) in TEXT.tobytes() for row in batch)
@@ -139,7 +139,7 @@ def test_a_batch_is_cut_out_of_the_text() -> None:
 
 def test_the_whole_text_is_used_and_not_more() -> None:
     sampler = Sampler(TEXT[:20], seed=0, peer_id="a", batch_size=64, context=16)
-    assert {bytes(row.tolist()) for row in sampler.batch(0)} == {TEXT[i : i + 17].tobytes() for i in range(4)}
+    assert {bytes(row.tolist()) for row in sampler.batch(0).tokens} == {TEXT[i : i + 17].tobytes() for i in range(4)}
 
 
 @given(st.integers(0, 2**63 - 1), st.text(), st.lists(st.integers(0, 2**40), max_size=5))
@@ -148,13 +148,13 @@ def test_any_step_can_be_drawn_in_any_order_and_again(seed: int, peer_id: str, s
         return Sampler(TEXT, seed, peer_id, batch_size=3, context=8)
 
     one = sampler()
-    forward = {step: one.batch(step) for step in steps}
-    assert all(torch.equal(sampler().batch(step), forward[step]) for step in reversed(steps))
+    forward = {step: one.batch(step).tokens for step in steps}
+    assert all(torch.equal(sampler().batch(step).tokens, forward[step]) for step in reversed(steps))
 
 
 def test_steps_peers_and_seeds_draw_different_batches() -> None:
     drawn = [
-        Sampler(TEXT, seed, peer_id, batch_size=8, context=8).batch(step)
+        Sampler(TEXT, seed, peer_id, batch_size=8, context=8).batch(step).tokens
         for seed in (0, 1)
         for peer_id in ("a", "b")
         for step in (0, 1, 2)
@@ -163,7 +163,7 @@ def test_steps_peers_and_seeds_draw_different_batches() -> None:
 
 
 def test_samples_are_the_same_on_every_machine() -> None:
-    assert Sampler(TEXT, seed=7, peer_id="a", batch_size=2, context=4).batch(5).tolist() == [
+    assert Sampler(TEXT, seed=7, peer_id="a", batch_size=2, context=4).batch(5).tokens.tolist() == [
         [237, 124, 11, 149, 36],
         [12, 150, 37, 175, 62],
     ]

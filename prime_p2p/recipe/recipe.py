@@ -1,0 +1,94 @@
+"""A whole recipe, from a file or from a table."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from prime_p2p.errors import BadInput
+from prime_p2p.recipe.data import DataRecipe
+from prime_p2p.recipe.inner import InnerRecipe
+from prime_p2p.recipe.keys import Keys
+from prime_p2p.recipe.local import CheckpointRecipe, EvalRecipe, ServingRecipe
+from prime_p2p.recipe.mistakes import first_mistake
+from prime_p2p.recipe.model import ModelRecipe
+from prime_p2p.recipe.outer import OuterRecipe
+from prime_p2p.recipe.reading import parse_override, read_toml
+from prime_p2p.recipe.round import RoundRecipe
+from prime_p2p.recipe.run import RunRecipe
+from prime_p2p.recipe.section import Section
+
+
+class Recipe(Section):
+    """A whole recipe. Frozen; read it with `Recipe.load`."""
+
+    run: RunRecipe
+    model: ModelRecipe
+    data: DataRecipe = DataRecipe()
+    inner: InnerRecipe
+    outer: OuterRecipe = OuterRecipe()
+    round: RoundRecipe
+    eval: EvalRecipe = EvalRecipe()
+    checkpoint: CheckpointRecipe = CheckpointRecipe()
+    serving: ServingRecipe = ServingRecipe()
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
+        """Read a recipe file; `overrides` are "section.key=value" with a TOML value (text needs no quotes).
+
+        Raises:
+            BadInput: the file is missing, unreadable or not TOML, or a key or value is wrong. One line.
+        """
+        return cls._overridden(read_toml(Path(path)), overrides, str(path))
+
+    def with_overrides(self, overrides: Sequence[str]) -> "Recipe":
+        """This recipe with "section.key=value" for each override. Raises BadInput as ``load`` does."""
+        return self._overridden(self.model_dump(mode="json"), overrides, "the recipe") if overrides else self
+
+    @classmethod
+    def _overridden(cls, table: dict[str, Any], overrides: Sequence[str], source: str) -> "Recipe":
+        overridden = set()
+        for override in overrides:
+            section, key, value = parse_override(override, Keys(cls))
+            content = table.setdefault(section, {})
+            if isinstance(content, dict):  # otherwise the validation below names the section that is no table
+                content[key] = value
+                overridden.add((section, key))
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            raise BadInput(first_mistake(error, source, overridden, Keys(cls))) from None
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], source: str) -> "Recipe":
+        """The recipe of a table, as TOML gives it; ``source`` is what an error says it came from.
+
+        Raises:
+            BadInput: a key or value is wrong. One line.
+        """
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            raise BadInput(first_mistake(error, source, set(), Keys(cls))) from None
+
+    @classmethod
+    def from_shared(cls, shared: Mapping[str, Any]) -> "Recipe":
+        """The recipe that ``shared`` was the answer of, with what peers need not agree on as if nobody had set it.
+
+        Raises:
+            BadInput: it is not the answer of a recipe.
+        """
+        return cls.from_table(shared, "the description of the run")
+
+    def shared(self) -> dict[str, dict[str, Any]]:
+        """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""
+        local: Any = {
+            "checkpoint": True,
+            "eval": True,
+            "serving": True,
+            "run": {"outer_steps", "start"},
+            "data": {"licence"},
+            "round": {"start_with", "explosion_factor"},
+        }
+        return self.model_dump(mode="json", exclude=local)

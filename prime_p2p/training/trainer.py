@@ -1,0 +1,38 @@
+"""The model of a peer and what trains it: everything that happens on the device between two rounds."""
+
+from __future__ import annotations
+
+import torch
+
+from prime_p2p.errors import BadInput
+from prime_p2p.recipe import InnerRecipe, Recipe
+from prime_p2p.training import model as models
+from prime_p2p.training import optimizer as optimizers
+from prime_p2p.training.batch import Batch
+from prime_p2p.training.evaluation import validation_loss
+
+
+class Trainer:
+    """A model on a device, and its inner optimizer."""
+
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+        """Build both. Raises BadInput where the device has no room for them."""
+        self.device = device
+        try:
+            self.model = models.build(recipe.model, recipe.run.seed)
+            torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
+        except (MemoryError, RuntimeError) as error:
+            reason = str(error).split("\n", maxsplit=1)[0]
+            raise BadInput(f"the model of the recipe does not fit into the memory of {device}: {reason}") from None
+        self.optimizer = optimizers.build(recipe.inner, self.model)
+
+    def step(self, batch: Batch, recipe: InnerRecipe, global_step: int) -> float:
+        """One inner step, the run's ``global_step``-th; returns the loss before it, in nats a token."""
+        loss = models.loss(self.model, batch.to(self.device).tokens)
+        loss.backward()
+        optimizers.step(self.optimizer, recipe, global_step)
+        return loss.item()
+
+    def validation_loss(self, sequences: torch.Tensor) -> float:
+        """The loss over fixed sequences (int64 [n, context + 1]), in nats a token."""
+        return validation_loss(self.model, sequences.to(self.device))
