@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from typing import BinaryIO
 
 _PREFIX = "prime-p2p-"
 _LOCK = "owner.lock"
+_MEMORY = Path("/dev/shm")
 _PATIENCE = 5.0  # seconds for the remover to go once it may
 
 # A process that outlives us by a moment: it reads a pipe that only we hold, which our death closes however sudden, and
@@ -25,8 +27,9 @@ class TemporaryFolder:
     What a remover could not do, being killed together with its owner, whoever makes the next folder does.
     """
 
-    def __init__(self, longest_home: int | None = None) -> None:
-        """Make one, in /tmp where the usual place has a path of more than ``longest_home`` characters.
+    def __init__(self, longest_home: int | None = None, in_memory: bool = False) -> None:
+        """Make one, in /tmp where the usual place has a path of more than ``longest_home`` characters; ``in_memory``
+        asks for a file system in memory, where this user has one.
 
         Raises:
             OSError: There is no room for it, or no process to be had.
@@ -34,6 +37,8 @@ class TemporaryFolder:
         home = Path(tempfile.gettempdir())
         if longest_home is not None and len(str(home)) > longest_home:
             home = Path("/tmp")
+        if in_memory and os.access(_MEMORY, os.W_OK | os.X_OK):
+            home = _MEMORY
         _remove_orphans(home)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
         try:

@@ -61,7 +61,7 @@ class Daemon:
         Raises:
             DaemonError: it did not come up.
         """
-        folder = TemporaryFolder(_LONGEST_HOME)
+        folder = TemporaryFolder(_LONGEST_HOME, in_memory=config.sockets_in_memory)
         started: list[Any] = []
         try:
             p2p = await within(2 * START, p2p_class(config, folder.path, started).create(**options(config)))

@@ -55,6 +55,8 @@ class DaemonConfig:
         public, private: others can, or cannot, dial it.
         limits: of what it carries for others itself.
         one_core: use no more than that.
+        sockets_in_memory: have them in a file system in memory, where there is one. It is not for long where users who
+            log out lose what they have there.
     """
 
     identity: Path
@@ -64,6 +66,7 @@ class DaemonConfig:
     private: bool = False
     limits: RelayLimits = RelayLimits(peers=0)
     one_core: bool = False
+    sockets_in_memory: bool = False
 
     @property
     def known_address(self) -> bool:

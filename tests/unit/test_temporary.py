@@ -17,10 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from prime_p2p import temporary
 from prime_p2p.temporary import TemporaryFolder
 
 OWNER = """
 import sys
+from prime_p2p import temporary
 from prime_p2p.temporary import TemporaryFolder
 folder = TemporaryFolder()
 print(folder.path, flush=True)
@@ -94,6 +96,17 @@ def test_a_long_home_is_left_for_tmp(home: Path) -> None:
     with TemporaryFolder(longest_home=len(str(home)) - 1) as path:
         assert path.parent == Path("/tmp")
     assert not path.exists()
+
+
+def test_a_folder_in_memory_is_made_where_there_is_such_a_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = home / "memory"
+    monkeypatch.setattr(temporary, "_MEMORY", memory)
+    with TemporaryFolder(in_memory=True) as path:
+        assert path.parent == home
+    memory.mkdir()
+    with TemporaryFolder(in_memory=True) as path:
+        assert path.parent == memory
+    assert list(memory.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
