@@ -85,9 +85,10 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
         for peer in peers:
             peer.signal(signal.SIGTERM)
         assert [peer.wait() for peer in peers] == [0, 0]
-    verified = command("verify", str(tmp_path / "one"))  # with the outer optimizer of each step
-    assert verified.returncode == 0, verified.stderr
-    assert "every digest confirmed" in verified.stdout
+    # With the outer optimizer of each step. Who goes on later than the other may have fetched a snapshot since.
+    audits = [command("verify", str(peer.directory)) for peer in peers]
+    assert [audit.returncode for audit in audits] == [0, 0], [audit.stderr for audit in audits]
+    assert any("every digest confirmed" in audit.stdout for audit in audits)
 
 
 def test_a_run_that_nobody_published_a_foreign_key_and_a_machine_that_is_too_small_are_told_in_one_line(
