@@ -70,12 +70,13 @@ class Peer:
             initial_digest=initial_digest,
         )
         try:
-            inner_steps, trainer = self.recipe.round.inner_steps, self.trainer
+            inner_steps, trainer = self.recipe.round.inner_steps_at, self.trainer
             diloco = DiLoCo(trainer.model, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
-            missed = max(0, diloco.state.step - saved_at) * self.recipe.round.inner_steps
+            before = self.recipe.round.inner_steps_before
+            missed = max(0, before(diloco.state.step) - before(saved_at))
             self.batches = saved.local.position + missed  # those of outer steps that were made since are not new
             self.news.reporter.note(f"resumed from {directory}, at outer step {saved_at} when it was saved")
         self.news.joined(diloco)
@@ -148,7 +149,7 @@ class Peer:
     @property
     def global_step(self) -> int:
         """Inner steps since the run began, for the learning rate: the same for a late joiner as for the first peer."""
-        return self.diloco.state.step * self.recipe.round.inner_steps + self.diloco.inner_step
+        return self.recipe.round.inner_steps_before(self.diloco.state.step) + self.diloco.inner_step
 
     def after_outer_step(self, outcome: OuterStep) -> None:
         """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""

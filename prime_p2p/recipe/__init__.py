@@ -6,7 +6,8 @@ Every mistake in a recipe is a `BadInput` of one line that names the file, the k
 from prime_p2p.recipe.data import STDLIB, DataRecipe
 from prime_p2p.recipe.inner import InnerRecipe
 from prime_p2p.recipe.model import ModelRecipe
+from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.recipe import Recipe
 from prime_p2p.recipe.run import RUN_NAME, check_run_name
 
-__all__ = ["RUN_NAME", "STDLIB", "DataRecipe", "InnerRecipe", "ModelRecipe", "Recipe", "check_run_name"]
+__all__ = ["RUN_NAME", "STDLIB", "DataRecipe", "InnerRecipe", "ModelRecipe", "OuterRecipe", "Recipe", "check_run_name"]

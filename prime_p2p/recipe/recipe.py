@@ -89,6 +89,7 @@ class Recipe(Section):
             "serving": True,
             "run": {"outer_steps", "start"},
             "data": {"licence"},
+            "inner": {"accumulation"},
             "round": {"start_with", "explosion_factor"},
         }
         return self.model_dump(mode="json", exclude=local)

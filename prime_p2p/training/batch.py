@@ -28,3 +28,9 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
         return Batch(self.tokens.to(device), None if self.documents is None else self.documents.to(device))
+
+    def split(self, sequences: int) -> list[Batch]:
+        """The batch in parts of so many sequences."""
+        tokens = self.tokens.split(sequences)
+        documents = [None] * len(tokens) if self.documents is None else self.documents.split(sequences)
+        return [Batch(*part) for part in zip(tokens, documents, strict=True)]

@@ -16,7 +16,7 @@ class Trainer:
     """A model on a device, and its inner optimizer."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
-        """Build both. Raises BadInput where the device has no room for them."""
+        """Build both. Raises BadInput where the device has no room for them, or the optimizer cannot run here."""
         self.device = device
         try:
             self.model = models.build(recipe.model, recipe.run.seed)
@@ -27,11 +27,17 @@ class Trainer:
         self.optimizer = optimizers.build(recipe.inner, self.model)
 
     def step(self, batch: Batch, recipe: InnerRecipe, global_step: int) -> float:
-        """One inner step, the run's ``global_step``-th; returns the loss before it, in nats a token."""
-        loss = models.loss(self.model, batch.to(self.device).tokens)
-        loss.backward()
+        """One inner step, the run's ``global_step``-th; returns the loss before it, the mean over all targets, in nats.
+
+        The batch goes through the model in ``recipe.accumulation`` parts, so only one part's activations are kept.
+        """
+        total = torch.zeros((), device=self.device)
+        for part in batch.to(self.device).split(recipe.micro_batch):
+            loss = models.loss(self.model, part.tokens) * (part.targets / batch.targets)
+            loss.backward()
+            total += loss.detach()
         optimizers.step(self.optimizer, recipe, global_step)
-        return loss.item()
+        return total.item()
 
     def validation_loss(self, sequences: torch.Tensor) -> float:
         """The loss over fixed sequences (int64 [n, context + 1]), in nats a token."""
