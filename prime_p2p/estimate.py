@@ -10,26 +10,19 @@ import math
 from dataclasses import dataclass
 
 from prime_p2p.allreduce.codec import bits_of, wire_bytes
-from prime_p2p.recipe import Recipe
+from prime_p2p.recipe import InnerRecipe, Recipe
 
 FLOAT = 4
 """Bytes of a float32, in which parameters, gradients and activations are."""
 
-TRAINED = 4 * FLOAT
-"""Bytes a parameter where the model is: itself, its gradient, and the two moments of AdamW."""
+TRAINED = 2 * FLOAT
+"""Bytes a parameter where the model is, beside those of the inner optimizer: itself and its gradient."""
 
 STATE = 2 * FLOAT
 """Bytes a parameter of an outer state: anchor and momentum. As many are in a snapshot of one."""
 
 VECTORS = 2
 """Vectors as they travel that a peer keeps in memory: its pseudo-gradient and the update."""
-
-RESUMING = 3 * FLOAT
-"""Bytes a parameter of what a checkpoint has beside the outer state, in host memory until it is where the model is."""
-
-CHECKPOINT = STATE + RESUMING
-"""Bytes a parameter of a checkpoint: an outer state, two moments, and the peer's own parameters. Those are left out of
-one that is saved right after an outer step, where they are the anchor."""
 
 JOURNAL = 16
 """Updates that every peer keeps for others."""
@@ -48,6 +41,17 @@ OUTER_SECONDS = 7.2e-9
 
 WANTED_SHARE = 0.9
 """Share of the time in inner steps that ``minimum_bandwidth`` asks for."""
+
+
+def moments(inner: InnerRecipe) -> float:
+    """Bytes a parameter, at most, of what an inner optimizer keeps.
+
+    AdamW has two moments; in 8 bits they have a scale for every 256. Muon has one for a hidden matrix and two for all
+    else; SGD has one, or none without momentum.
+    """
+    if inner.optimizer == "sgd":
+        return FLOAT if inner.momentum else 0
+    return 2 * (1 + FLOAT / 256) if inner.optimizer == "adamw8bit" else 2 * FLOAT
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Estimate:
     @property
     def model_bytes(self) -> int:
         """Parameters, gradients and moments, where the model is: on the GPU, or in host memory without one."""
-        return TRAINED * self.parameters
+        return round((TRAINED + moments(self.recipe.inner)) * self.parameters)
 
     def activation_bytes(self, sequences: int) -> int:
         """About what an inner step keeps of so many sequences at its peak, which is where the loss is.
@@ -89,11 +93,11 @@ class Estimate:
 
     @property
     def gpu_bytes(self) -> int:
-        """Of the one GPU of a peer, about: the model and the activations of a batch, which is one pass."""
-        return self.model_bytes + self.activation_bytes(self.recipe.inner.batch_size)
+        """Of the one GPU of a peer, about: the model and the activations of a micro-batch."""
+        return self.model_bytes + self.activation_bytes(self.recipe.inner.micro_batch)
 
     def largest_batch(self, gpu_bytes: float) -> int:
-        """Sequences of a batch that fit a GPU, about; 0 where the model alone does not."""
+        """Sequences of a micro-batch that fit a GPU, about; 0 where the model alone does not."""
         return max(0, math.floor((gpu_bytes - self.model_bytes) / self.activation_bytes(1)))
 
     @property
@@ -108,13 +112,21 @@ class Estimate:
     @property
     def resume_bytes(self) -> int:
         """In host memory, at most, for a moment: when a peer that has a GPU resumes from its checkpoint."""
-        return (STATE + RESUMING) * self.parameters + VECTORS * self.vector_bytes
+        return self.checkpoint_bytes + VECTORS * self.vector_bytes
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of a checkpoint: an outer state, the inner optimizer's, and the peer's own parameters.
+
+        Those are left out of one that is saved right after an outer step, where they are the anchor.
+        """
+        return round((STATE + FLOAT + moments(self.recipe.inner)) * self.parameters)
 
     @property
     def disk_bytes(self) -> int:
         """In the peer's folder, at most: checkpoints and updates, with one more of each in the writing, snapshots."""
         kept = self.recipe.checkpoint
-        checkpoints = (kept.keep + 1) * CHECKPOINT * self.parameters
+        checkpoints = (kept.keep + 1) * self.checkpoint_bytes
         journal = (max(JOURNAL, kept.every) + 1) * self.vector_bytes
         return checkpoints + journal + SNAPSHOTS * STATE * self.parameters
 
@@ -140,8 +152,8 @@ class Estimate:
         return self.round_bytes * 8 / (LINE_SHARE * bandwidth * 1e6) + self._outer_seconds
 
     def inner_seconds(self, step_seconds: float) -> float:
-        """The inner steps between two rounds, where one takes ``step_seconds``."""
-        return self.recipe.round.inner_steps * step_seconds
+        """The inner steps before the first round, where one takes ``step_seconds``."""
+        return self.recipe.round.inner_steps_at(0) * step_seconds
 
     def compute_share(self, step_seconds: float, bandwidth: float) -> float:
         """The share of the time in inner steps."""

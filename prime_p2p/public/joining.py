@@ -112,7 +112,7 @@ def description(look: Look) -> list[tuple[str, str]]:
     shape = recipe.model
     phase = {"pause": ", paused by its author", "end": ", ended"}.get(manifest.terms.phase_at(look.step), "")
     progress = f"outer step {look.step} of {recipe.run.outer_steps or 'no end'}{phase}"
-    on_device = needs.model_bytes + needs.activation_bytes(recipe.inner.batch_size)
+    on_device = needs.model_bytes + needs.activation_bytes(recipe.inner.micro_batch)
     lines = [
         ("run", f"{manifest.name}, manifest {manifest.sequence} signed by {manifest.author}"),
         ("peers", f"{len(look.peers)} there, {progress}" if look.peers else "nobody there just now"),
@@ -127,7 +127,7 @@ def description(look: Look) -> list[tuple[str, str]]:
 
 
 def _network(look: Look) -> list[tuple[str, str]]:
-    needs, inner_steps = look.estimate, look.recipe.round.inner_steps
+    needs, inner_steps = look.estimate, look.recipe.round.inner_steps_at(look.step)
     each = f"{size(needs.round_bytes)} each way every {inner_steps} inner steps"
     if not look.pace:
         return [("traffic", each)]

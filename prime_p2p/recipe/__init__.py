@@ -8,6 +8,17 @@ from prime_p2p.recipe.inner import InnerRecipe
 from prime_p2p.recipe.model import ModelRecipe
 from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.recipe import Recipe
+from prime_p2p.recipe.round import RoundRecipe
 from prime_p2p.recipe.run import RUN_NAME, check_run_name
 
-__all__ = ["RUN_NAME", "STDLIB", "DataRecipe", "InnerRecipe", "ModelRecipe", "OuterRecipe", "Recipe", "check_run_name"]
+__all__ = [
+    "RUN_NAME",
+    "STDLIB",
+    "DataRecipe",
+    "InnerRecipe",
+    "ModelRecipe",
+    "OuterRecipe",
+    "Recipe",
+    "RoundRecipe",
+    "check_run_name",
+]

@@ -22,8 +22,10 @@ class Batch:
 
     @property
     def targets(self) -> int:
-        """How many tokens there are to predict."""
-        return self.tokens[:, 1:].numel()
+        """How many tokens there are to predict: the first one of a document is none of them."""
+        if self.documents is None:
+            return self.tokens[:, 1:].numel()
+        return int((self.documents[:, 1:] == self.documents[:, :-1]).sum())
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""

@@ -29,11 +29,12 @@ class Trainer:
     def step(self, batch: Batch, recipe: InnerRecipe, global_step: int) -> float:
         """One inner step, the run's ``global_step``-th; returns the loss before it, the mean over all targets, in nats.
 
-        The batch goes through the model in ``recipe.accumulation`` parts, so only one part's activations are kept.
+        The batch goes through the model in ``recipe.accumulation`` parts, so that one part's activations are kept at a
+        time; each counts for as much as it has targets.
         """
-        total = torch.zeros((), device=self.device)
-        for part in batch.to(self.device).split(recipe.micro_batch):
-            loss = models.loss(self.model, part.tokens) * (part.targets / batch.targets)
+        total, targets = torch.zeros((), device=self.device), max(1, batch.targets)
+        for part in batch.split(recipe.micro_batch):
+            loss = models.loss(self.model, part.to(self.device).tokens) * (part.targets / targets)
             loss.backward()
             total += loss.detach()
         optimizers.step(self.optimizer, recipe, global_step)

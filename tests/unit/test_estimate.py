@@ -11,7 +11,7 @@ import torch
 
 from prime_p2p.builtin_recipes import find_recipe
 from prime_p2p.diloco import DiLoCoOptions
-from prime_p2p.estimate import CHECKPOINT, JOURNAL, SNAPSHOTS, TRAINED, Estimate
+from prime_p2p.estimate import JOURNAL, SNAPSHOTS, TRAINED, Estimate, moments
 from prime_p2p.outer.state import OuterState
 from prime_p2p.recipe import Recipe
 from prime_p2p.state import shelf
@@ -62,6 +62,7 @@ def test_bytes_of_a_model_with_four_million_and_some_parameters() -> None:
     assert estimate.gpu_bytes == 16 * n + estimate.activation_bytes(4)
     assert estimate.host_bytes == 12 * n + 2 * vector
     assert estimate.resume_bytes == 20 * n + 2 * vector
+    assert estimate.checkpoint_bytes == 20 * n
     assert estimate.disk_bytes == 4 * 20 * n + 21 * vector + 24 * n
 
 
@@ -95,16 +96,18 @@ def test_activations_are_what_autograd_keeps_and_the_gradient_of_the_loss(overri
 
 
 def test_the_largest_batch_is_the_one_that_just_fits() -> None:
-    estimate = estimate_of("1b", "inner.batch_size=15")
+    estimate = estimate_of("1b", "inner.batch_size=15", "inner.accumulation=1")
 
     assert estimate.largest_batch(estimate.gpu_bytes) == 15
     assert estimate.largest_batch(estimate.gpu_bytes - 1) == 14
     assert estimate.largest_batch(estimate.model_bytes / 2) == 0
 
 
-def test_a_checkpoint_has_as_many_bytes_as_it_is_said_to_have(tmp_path: Path) -> None:
-    recipe = Recipe.load(find_recipe("tiny"))
-    n = Estimate(recipe, peers=1).parameters
+@pytest.mark.parametrize(("name", "momentum"), [("adamw", 0.95), ("sgd", 0.9), ("sgd", 0.0)])
+def test_a_checkpoint_has_as_many_bytes_as_it_is_said_to_have(name: str, momentum: float, tmp_path: Path) -> None:
+    recipe = Recipe.load(find_recipe("tiny"), [f"inner.optimizer={name}", f"inner.momentum={momentum}"])
+    estimate = Estimate(recipe, peers=1)
+    n = estimate.parameters
     built = model.build(recipe.model, seed=0)
     inner = optimizer.build(recipe.inner, built)
     model.loss(built, torch.zeros(1, 9, dtype=torch.int64)).backward()
@@ -113,10 +116,30 @@ def test_a_checkpoint_has_as_many_bytes_as_it_is_said_to_have(tmp_path: Path) ->
     local = LocalProgress(np.ones(n, np.float32), inner.state_dict(), 0, 0, torch.get_rng_state())
     folder = Checkpoints(tmp_path).save(Checkpoint(outer, local))
 
-    assert sum(file.stat().st_size for file in folder.iterdir()) == pytest.approx(CHECKPOINT * n, abs=50_000)
-    moments = sum(value.nbytes for state in inner.state.values() for value in state.values() if value.numel() > 1)
-    in_memory = sum(parameter.nbytes + parameter.grad.nbytes for parameter in built.parameters()) + moments
-    assert in_memory == TRAINED * n
+    assert sum(file.stat().st_size for file in folder.iterdir()) == pytest.approx(estimate.checkpoint_bytes, abs=50_000)
+    assert bytes_of(inner) == moments(recipe.inner) * n
+    assert sum(parameter.nbytes + parameter.grad.nbytes for parameter in built.parameters()) == TRAINED * n
+
+
+def bytes_of(inner: torch.optim.Optimizer) -> int:
+    """Of its moments, without the counters of steps."""
+    return sum(value.nbytes for state in inner.state.values() for value in state.values() if value.numel() > 1)
+
+
+def test_muon_keeps_no_more_than_it_is_said_to() -> None:
+    recipe = Recipe.load(find_recipe("tiny"), ["inner.optimizer=muon"])
+    built = model.build(recipe.model, seed=0)
+    inner = optimizer.build(recipe.inner, built)
+    model.loss(built, torch.zeros(1, 9, dtype=torch.int64)).backward()
+    inner.step()
+    n = Estimate(recipe, peers=1).parameters
+    assert 4 * n < bytes_of(inner) <= moments(recipe.inner) * n
+
+
+def test_only_a_micro_batch_has_activations() -> None:
+    whole, parts = estimate_of("1b"), estimate_of("1b", "inner.accumulation=512")
+
+    assert parts.gpu_bytes == parts.model_bytes + whole.activation_bytes(4)
 
 
 def test_what_is_kept_on_disk_is_as_much_as_the_code_keeps() -> None:

@@ -34,7 +34,7 @@ def test_every_recipe_has_a_plan(name: str, run: Cli, capsys: pytest.CaptureFixt
 
 
 def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--bandwidth 500Mbit --step-time 5 --gpu-memory 80 --set inner.batch_size=8 --peers 40"
+    options = "--bandwidth 500Mbit --step-time 5 --gpu-memory 80 --peers 40"
     assert run("plan", "1b", *options.split()) == 0
     assert capsys.readouterr().out.splitlines() == [
         "run             opendiloco-1b",
@@ -43,7 +43,7 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
         "                licence: ODC-BY 1.0, and the terms of use of Common Crawl",
         "GPU memory      17.6 GB of parameters, gradients and moments, in float32",
         "                about 31.8 GB of activations: 8 sequences of 1024 tokens",
-        "                with 80.0 GB, inner.batch_size can be about 15; 8 fits",
+        "                80.0 GB have room for about 15 sequences at a time; 8 fits",
         "host memory     at most 15.4 GB, beside PyTorch and the text",
         "                at most 24.2 GB for a moment, to resume with a GPU",
         "disk            at most 111 GB",
@@ -62,7 +62,10 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
     ("options", "line"),
     [
         ("10b --gpu-memory 80", "80.0 GB are not enough, whatever inner.batch_size is"),
-        ("150m --gpu-memory 80", "with 80.0 GB, inner.batch_size can be about 53; 512 does not fit"),
+        (
+            "150m --gpu-memory 80 --set inner.accumulation=8",
+            "80.0 GB have room for about 53 sequences at a time; 64 does not fit: raise inner.accumulation",
+        ),
         ("10b --step-time 5", "never 90%: an outer step takes too long even without a transfer; make more inner steps"),
         ("tiny --step-time 1 --peers 1", "at least 90% with any bandwidth"),
         ("tiny --step-time 1", "traffic         at most 38.9 MB an hour each way"),
@@ -86,7 +89,7 @@ def test_the_plan_can_be_had_as_json(run: Cli, capsys: pytest.CaptureFixture[str
     assert run("plan", "1b", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == estimate.parameters
-    assert found["gpu_bytes"] == {"model": estimate.model_bytes, "activations_about": estimate.activation_bytes(2048)}
+    assert found["gpu_bytes"] == {"model": estimate.model_bytes, "activations_about": estimate.activation_bytes(8)}
     assert not found.keys() & {"round_seconds", "compute_share", "minimum_bandwidth_mbit", "largest_batch"}
 
     assert run("plan", "1b", "--json", "--bandwidth", "1Gbit", "--step-time", "5", "--gpu-memory", "80") == 0

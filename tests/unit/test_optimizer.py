@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,13 @@ def test_a_torch_without_muon_is_refused_in_one_line(monkeypatch: pytest.MonkeyP
 
 
 def test_eight_bits_without_a_gpu_are_refused_in_one_line() -> None:
-    assert refusal_of("adamw8bit").startswith('inner.optimizer: "adamw8bit" runs on a GPU alone')
+    assert refusal_of("adamw8bit").startswith('inner.optimizer: "adamw8bit" is for a GPU, and')
+
+
+def test_eight_bits_without_their_package_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True, raising=False)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    assert refusal_of("adamw8bit").endswith("install it with: pip install 'prime_p2p[gpu]'")
 
 
 def refusal_of(name: str) -> str:
