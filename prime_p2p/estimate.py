@@ -152,7 +152,7 @@ class Estimate:
         return self.round_bytes * 8 / (LINE_SHARE * bandwidth * 1e6) + self._outer_seconds
 
     def inner_seconds(self, step_seconds: float) -> float:
-        """The inner steps before the first round, where one takes ``step_seconds``."""
+        """The inner steps on the way to the first round, where one takes ``step_seconds``."""
         return self.recipe.round.inner_steps_at(0) * step_seconds
 
     def compute_share(self, step_seconds: float, bandwidth: float) -> float:

@@ -132,7 +132,7 @@ def _network(look: Look) -> list[tuple[str, str]]:
     if not look.pace:
         return [("traffic", each)]
     hourly = size(needs.round_bytes * 3600 / look.pace)
-    computing = WANTED_SHARE * look.pace / inner_steps
+    computing = WANTED_SHARE * look.pace / needs.inner_seconds(1.0)
     bandwidth = needs.minimum_bandwidth(computing)
     enough = (
         f"{written_bandwidth(bandwidth)}/s or more, to compute {WANTED_SHARE:.0%} of the time" if bandwidth else "any"
