@@ -87,7 +87,7 @@ def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
         ("", f"at most {size(estimate.resume_bytes)} for a moment, to resume with a GPU"),
         ("disk", f"at most {size(estimate.disk_bytes)}"),
         ("", f"{keep} checkpoints (up to {size(estimate.checkpoint_bytes)} each), updates, snapshots"),
-        ("round", f"every {_inner_steps(recipe.round)} inner steps, {_group(estimate)}"),
+        ("round", f"every {_inner_steps(recipe.round)}, {_group(estimate)}"),
         (
             "",
             f"{size(estimate.round_bytes)} sent by each, and as much received"
@@ -106,9 +106,9 @@ def _fits(estimate: Estimate, gpu_bytes: float) -> str:
 
 
 def _inner_steps(recipe: RoundRecipe) -> str:
-    """The number of them, or those of a schedule, as in "50 (200 from outer step 100)"."""
-    changes = [f"{steps} from outer step {since}" for since, steps in recipe.inner_steps_schedule if since]
-    return f"{recipe.inner_steps_at(0)} ({', '.join(changes)})" if changes else f"{recipe.inner_steps_at(0)}"
+    """How many there are, as in "50 inner steps (200 from outer step 100)"."""
+    changes = ", ".join(f"{steps} from outer step {since}" for since, steps in recipe.inner_steps_schedule if since)
+    return f"{recipe.inner_steps_at(0)} inner steps" + (f" ({changes})" if changes else "")
 
 
 def _group(estimate: Estimate) -> str:

@@ -58,7 +58,7 @@ def _adamw(recipe: InnerRecipe, parameters: Sequence[torch.nn.Parameter]) -> tor
 def _adamw8bit(recipe: InnerRecipe, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """AdamW with moments in blocks of 8 bits (arXiv:2110.02861), as bitsandbytes has it."""
     if not all(parameter.is_cuda for parameter in parameters):
-        raise BadInput('inner.optimizer: "adamw8bit" is for a GPU, and this peer trains without one; give it one')
+        raise BadInput('inner.optimizer: "adamw8bit" needs a GPU; this peer has none, or --device keeps it from it')
     try:
         from bitsandbytes.optim import AdamW8bit
     except ImportError as error:

@@ -76,6 +76,10 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
             "tiny --peers 1",
             "round           every 80 inner steps, of one peer alone\n                nothing is sent\n",
         ),
+        (
+            "tiny --set round.inner_steps_schedule=[[0,5],[7,9]]",
+            "round           every 5 inner steps (9 from outer step 7), of 8 peers",
+        ),
         ("tiny --set data.licence=\x1b[2JPSF", "licence: �[2JPSF"),
     ],
 )

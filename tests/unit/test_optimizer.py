@@ -188,7 +188,7 @@ def test_a_torch_without_muon_is_refused_in_one_line(monkeypatch: pytest.MonkeyP
 
 
 def test_eight_bits_without_a_gpu_are_refused_in_one_line() -> None:
-    assert refusal_of("adamw8bit").startswith('inner.optimizer: "adamw8bit" is for a GPU, and')
+    assert refusal_of("adamw8bit").startswith('inner.optimizer: "adamw8bit" needs a GPU; this')
 
 
 def test_eight_bits_without_their_package_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
