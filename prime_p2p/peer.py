@@ -46,7 +46,7 @@ class Peer:
         context = recipe.model.context
         self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
         self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
-        self.trainer = Trainer(recipe, device)
+        self.trainer = Trainer(recipe, device, course.data_folder)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
         self.batches = 0  # drawn so far: the position in the data

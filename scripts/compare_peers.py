@@ -57,7 +57,7 @@ def plain(recipe: Recipe, seed: int) -> float:
     model = models.build(recipe.model, seed)
     optimizer = optimizers.build(recipe.inner, model)
     for step in range(recipe.round.inner_steps_before(recipe.run.outer_steps)):
-        models.loss(model, sampler.batch(step).tokens).backward()
+        models.loss(model, sampler.batch(step)).backward()
         optimizers.step(optimizer, recipe.inner, step)
     return validation_loss(model, validation)
 

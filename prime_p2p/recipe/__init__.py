@@ -5,6 +5,7 @@ Every mistake in a recipe is a `BadInput` of one line that names the file, the k
 
 from prime_p2p.recipe.data import STDLIB, DataRecipe
 from prime_p2p.recipe.inner import InnerRecipe
+from prime_p2p.recipe.local import DeviceRecipe
 from prime_p2p.recipe.model import ModelRecipe
 from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.recipe import Recipe
@@ -15,6 +16,7 @@ __all__ = [
     "RUN_NAME",
     "STDLIB",
     "DataRecipe",
+    "DeviceRecipe",
     "InnerRecipe",
     "ModelRecipe",
     "OuterRecipe",

@@ -6,15 +6,14 @@ import tempfile
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from prime_p2p.errors import BadInput
 
 END_OF_TEXT = "<|endoftext|>"
 
 
-def export(model: LlamaForCausalLM, folder: Path) -> None:
+def export(model: PreTrainedModel, folder: Path) -> None:
     """Write config, safetensors and tokenizer to a new or empty folder, which appears complete or not at all.
 
     Raises:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from prime_p2p.training.data import END_OF_FILE
 
 BYTES = 256
 
 
-def complete(model: LlamaForCausalLM, text: str, tokens: int, temperature: float, seed: int) -> str:
+def complete(model: PreTrainedModel, text: str, tokens: int, temperature: float, seed: int) -> str:
     """How the model goes on after ``text``: at most ``tokens`` bytes, fewer where it ends the text.
 
     Each byte is drawn from what the model expects, sharper the lower ``temperature`` is; at 0 the likeliest is taken.

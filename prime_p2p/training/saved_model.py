@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from prime_p2p.errors import BadInput
 from prime_p2p.recipe import Recipe
@@ -35,9 +35,9 @@ def recipe_of(checkpoint: Checkpoint) -> Recipe:
     return Recipe.from_shared(checkpoint.description)
 
 
-def saved_model(checkpoint: Checkpoint) -> LlamaForCausalLM:
+def saved_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """The model with the anchor as its parameters, ready to be evaluated."""
     recipe = recipe_of(checkpoint)
-    model = models.build(recipe.model, recipe.run.seed)
+    model = models.build(recipe.model, recipe.run.seed, trained=True)
     FlatParameters(model).write(0, checkpoint.anchor)
     return model.eval()

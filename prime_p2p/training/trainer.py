@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from prime_p2p.errors import BadInput
@@ -10,20 +12,25 @@ from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
 from prime_p2p.training.batch import Batch
 from prime_p2p.training.evaluation import validation_loss
+from prime_p2p.training.forward import Forward
 
 
 class Trainer:
     """A model on a device, and its inner optimizer."""
 
-    def __init__(self, recipe: Recipe, device: torch.device) -> None:
-        """Build both. Raises BadInput where the device has no room for them, or the optimizer cannot run here."""
+    def __init__(self, recipe: Recipe, device: torch.device, folder: Path = Path()) -> None:
+        """Build both; a relative ``model.source`` begins in ``folder``.
+
+        Raises BadInput where the model cannot be built, the device has no room for it, or the optimizer cannot run there.
+        """
         self.device = device
         try:
-            self.model = models.build(recipe.model, recipe.run.seed)
+            self.model = models.build(recipe.model, recipe.run.seed, folder, recipe.device.attention)
             torch.nn.Module.to(self.model, device)  # transformers' own ``to`` is typed for itself alone
         except (MemoryError, RuntimeError) as error:
             reason = str(error).split("\n", maxsplit=1)[0]
             raise BadInput(f"the model of the recipe does not fit into the memory of {device}: {reason}") from None
+        self.forward = Forward(self.model, recipe.device, device)
         self.optimizer = optimizers.build(recipe.inner, self.model)
 
     def step(self, batch: Batch, recipe: InnerRecipe, global_step: int) -> float:
@@ -34,7 +41,7 @@ class Trainer:
         """
         total, targets = torch.zeros((), device=self.device), max(1, batch.targets)
         for part in batch.split(recipe.micro_batch):
-            loss = models.loss(self.model, part.to(self.device).tokens) * (part.targets / targets)
+            loss = self.forward.loss(part.to(self.device)) * (part.targets / targets)
             loss.backward()
             total += loss.detach()
         optimizers.step(self.optimizer, recipe, global_step)
@@ -42,4 +49,5 @@ class Trainer:
 
     def validation_loss(self, sequences: torch.Tensor) -> float:
         """The loss over fixed sequences (int64 [n, context + 1]), in nats a token."""
-        return validation_loss(self.model, sequences.to(self.device))
+        with self.forward.autocast():
+            return validation_loss(self.model, sequences.to(self.device))
