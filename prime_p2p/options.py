@@ -67,7 +67,7 @@ RelayedOption = Annotated[
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")]
 BandwidthOption = Annotated[
     float,
     typer.Option(

@@ -15,7 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prime_p2p.doctor.facts import Space
+from prime_p2p.doctor.machine import memory
 from prime_p2p.errors import BadInput
+from prime_p2p.estimate import Estimate, check_memory
 from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_parent
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
@@ -29,6 +32,8 @@ from prime_p2p.swarm.swarm import Swarm, SwarmOptions
 from prime_p2p.terms import Course, Terms
 
 if TYPE_CHECKING:
+    import torch
+
     from prime_p2p.peer import Peer
 
 logger = logging.getLogger(__name__)
@@ -91,21 +96,32 @@ def _build(options: PeerOptions, swarm: Swarm, reporter: Reporter, metrics: Metr
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    auto = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(auto if options.device == "auto" else options.device)
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"--device {options.device} cannot be used: {str(error).splitlines()[0]}") from None
+    _check_memory(options.recipe, device)
     public = options.public
     course = Course(Terms(options.recipe)) if public is None else public.course
     return Peer(course, options.directory, device, swarm, News(reporter, metrics))
 
 
+def _check_memory(recipe: Recipe, device: torch.device) -> None:
+    """Raises BadInput where what is free now is not enough to train in, as far as that can be told."""
+    import torch
+
+    gpu = device.type == "cuda"
+    space = Space(*torch.cuda.mem_get_info(device)) if gpu else memory()
+    if isinstance(space, Space):
+        check_memory(Estimate(recipe, peers=1, gpu=gpu), space.free)
+
+
 def check_device(device: str) -> None:
     """Raises BadInput for a ``--device`` that is none; whether it is there is found out later."""
-    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device) is None:
-        raise BadInput(f"--device {device}: must be auto, cpu, cuda or cuda:N")
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", device) is None:
+        raise BadInput(f"--device {device}: must be auto, cpu, cuda, cuda:N or mps")
 
 
 def place_of(

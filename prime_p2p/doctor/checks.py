@@ -90,7 +90,7 @@ def at_hand(needs: Needs, gpu: Gpu | Unknown) -> Needs:
     """What a recipe needs where it would be trained: without a GPU that can be used, the model is in memory too."""
     if isinstance(gpu, Gpu) and gpu.found and not gpu.error:
         return needs
-    return Needs(needs.memory_bytes + needs.gpu_bytes, needs.disk_bytes, 0)
+    return Needs(needs.memory_bytes + needs.cpu_bytes, needs.disk_bytes, 0, 0)
 
 
 def _judged(name: str, fact: Fact | Unknown, check: Callable[[Fact], Finding]) -> Finding:

@@ -19,11 +19,12 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a recipe needs of a machine, in bytes."""
+    """What a recipe needs of a machine, in bytes; ``cpu_bytes`` are in memory instead of ``gpu_bytes`` on a GPU."""
 
     memory_bytes: int
     disk_bytes: int
     gpu_bytes: int
+    cpu_bytes: int
 
 
 @dataclass(frozen=True)

@@ -65,19 +65,16 @@ def needs_text(estimate: Estimate, machine: Machine) -> str:
 
 
 def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
-    recipe, shape, keep = estimate.recipe, estimate.recipe.model, estimate.recipe.checkpoint.keep
-    at_a_time = recipe.inner.micro_batch
+    recipe, shape, keep = estimate.recipe, estimate.size, estimate.recipe.checkpoint.keep
+    batch, context = recipe.inner.micro_batch, recipe.model.context
+    activations = f"about {size(estimate.activation_bytes(batch))} of activations"
     lines = [
         ("run", recipe.run.name),
-        ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.hidden_size}"),
+        ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.width}"),
         ("data", printable(recipe.data.source)),
         ("", printable(f"licence: {recipe.data.licence or 'not said'}")),
         ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32"),
-        (
-            "",
-            f"about {size(estimate.activation_bytes(at_a_time))} of activations: {at_a_time} sequences of "
-            f"{shape.context} tokens",
-        ),
+        ("", f"{activations}: {batch} sequences of {context} tokens"),
     ]
     if machine.gpu_bytes is not None:
         lines.append(("", _fits(estimate, machine.gpu_bytes)))

@@ -109,17 +109,18 @@ _ADMITTED = {"open": "open to anybody", "allow": "peers that its author has list
 def description(look: Look) -> list[tuple[str, str]]:
     """What joining means: pairs of a word and what there is to say."""
     manifest, recipe, needs = look.signed.manifest, look.recipe, look.estimate
-    shape = recipe.model
     phase = {"pause": ", paused by its author", "end": ", ended"}.get(manifest.terms.phase_at(look.step), "")
     progress = f"outer step {look.step} of {recipe.run.outer_steps or 'no end'}{phase}"
-    on_device = needs.model_bytes + needs.activation_bytes(recipe.inner.micro_batch)
     lines = [
         ("run", f"{manifest.name}, manifest {manifest.sequence} signed by {manifest.author}"),
         ("peers", f"{len(look.peers)} there, {progress}" if look.peers else "nobody there just now"),
-        ("model", f"{needs.parameters / 1e6:,.4g} M parameters, {shape.layers} layers, context {shape.context}"),
+        (
+            "model",
+            f"{needs.parameters / 1e6:,.4g} M parameters, {needs.size.layers} layers, context {recipe.model.context}",
+        ),
         ("data", f"{recipe.data.source} (licence: {recipe.data.licence or 'not stated'})"),
         ("admission", _ADMITTED[manifest.admission.rule]),
-        ("memory", f"{size(on_device)} where the model is, {size(needs.host_bytes)} beside it"),
+        ("memory", f"{size(needs.training_bytes)} where the model is, {size(needs.host_bytes)} beside it"),
         ("disk", f"{size(needs.disk_bytes)} at most"),
         *_network(look),
     ]

@@ -1,7 +1,7 @@
 """The loss of a language model, for vocabularies of any size.
 
 As wide as the vocabulary there are, at the peak, the logits and their gradient, both in the precision of the model.
-What is float32 whatever that is (the exponentials, and their sum) is made for ``ROWS`` tokens at a time.
+What is float32 whatever that is (the exponentials, and their sum) is made for ``PIECE`` elements at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch.nn.functional as F
 IGNORED = -100
 """A target that is nothing to predict."""
 
-ROWS = 1024
+PIECE = 2**24
+"""Elements of the logits that are float32 at a time: 64 MiB."""
 
 
 def mean_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -37,8 +38,9 @@ class _MeanCrossEntropy(torch.autograd.Function):
         gradient = torch.empty_like(logits) if wanted else None
         count = (targets != IGNORED).sum().clamp(min=1)
         total = torch.zeros((), device=logits.device)
-        for start in range(0, len(targets), ROWS):
-            rows = slice(start, start + ROWS)
+        step = max(1, PIECE // logits.shape[1])
+        for start in range(0, len(targets), step):
+            rows = slice(start, start + step)
             piece, target = logits[rows].float(), targets[rows]
             total += F.cross_entropy(piece, target, ignore_index=IGNORED, reduction="sum")
             if gradient is not None:

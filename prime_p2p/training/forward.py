@@ -11,18 +11,23 @@ from prime_p2p.training import model as models
 from prime_p2p.training.batch import Batch
 
 
-def precision_on(device: torch.device, recipe: DeviceRecipe) -> torch.dtype:
-    """In which products of matrices are made there."""
-    if recipe.precision == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if has_bf16 else torch.float32
-    return torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
+def precision_of(recipe: DeviceRecipe, has_bf16: bool) -> torch.dtype:
+    """In which products of matrices are made on a device that ``has_bf16``, and is a GPU then, or not."""
+    wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and has_bf16)
+    return torch.bfloat16 if wanted else torch.float32
 
 
 def layers(model: PreTrainedModel) -> list[torch.nn.Module]:
     """The blocks that the model is a stack of."""
     kinds = set(model._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__ in kinds]
+
+
+def with_checkpoints(model: PreTrainedModel) -> None:
+    """Have a model keep only what goes into each layer. Raises BadInput where it cannot."""
+    if not model.supports_gradient_checkpointing:
+        raise BadInput(f"device.checkpoint_activations: {model.config.model_type} cannot do that; set it to false")
+    model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 class Forward:
@@ -35,16 +40,13 @@ class Forward:
     def __init__(
         self, model: PreTrainedModel, recipe: DeviceRecipe, device: torch.device, backend: str = "inductor"
     ) -> None:
-        """Raises BadInput where the model cannot keep less than all activations."""
+        """Raises BadInput where the model cannot do without its activations, and is to."""
         self.model = model
         self.device = device
-        self.precision = precision_on(device, recipe)
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        self.precision = precision_of(recipe, has_bf16)
         if recipe.checkpoint_activations:
-            if not model.supports_gradient_checkpointing:
-                raise BadInput(
-                    f"device.checkpoint_activations: {model.config.model_type} cannot do that; set it to false"
-                )
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            with_checkpoints(model)
         compiled = device.type == "cuda" if recipe.compile is None else recipe.compile
         for layer in layers(model) if compiled else ():
             layer.compile(backend=backend)

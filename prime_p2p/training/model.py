@@ -37,7 +37,7 @@ def build(
     if recipe.weights == "given" and not trained:
         return _given(recipe, config, folder)
     with torch.random.fork_rng(devices=[]):
-        model = _from_config(config)
+        model = from_config(config)
     if not trained:
         initialise(model, seed)
     return model
@@ -62,6 +62,14 @@ def config_of(recipe: ModelRecipe, attention: str = "auto") -> PretrainedConfig:
     if positions is not None and recipe.context > positions:
         raise BadInput(f"model.context: must be at most {positions}, the positions that the model has")
     return config
+
+
+def from_config(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model with whatever weights transformers gives it. Raises BadInput where it has no causal one of the kind."""
+    try:
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        raise BadInput(f"model: transformers cannot build it: {_first_line(error)}") from None
 
 
 def check_vocabulary(config: PretrainedConfig, tokens: int) -> None:
@@ -106,13 +114,6 @@ def _check_keys(architecture: str, default: PretrainedConfig, keys: Iterable[str
             close = difflib.get_close_matches(key, known, n=1)
             advice = f"; did you mean {close[0]}?" if close else ""
             raise BadInput(f"model.config.{key[:80]}: {architecture} has no such key{advice}")
-
-
-def _from_config(config: PretrainedConfig) -> PreTrainedModel:
-    try:
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
-        raise BadInput(f"model: transformers cannot build it: {_first_line(error)}") from None
 
 
 def _given(recipe: ModelRecipe, config: PretrainedConfig, folder: Path) -> PreTrainedModel:

@@ -39,7 +39,7 @@ ROOM = Space(20 * GB, 30 * GB)
 FOLDER = Folder(Path("runs/tiny"), True, False, "")
 KEY = IdentityFile(Path("identity.key"), "12D3KooWx", "", False)
 GPU = Gpu("/dev/nvidia0", "H100", 1, 80 * GB, "570.86.15", "12.8", True)
-NEEDS = Needs(memory_bytes=4 * GB, disk_bytes=5 * GB, gpu_bytes=40 * GB)
+NEEDS = Needs(memory_bytes=4 * GB, disk_bytes=5 * GB, gpu_bytes=40 * GB, cpu_bytes=60 * GB)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def test_too_few_open_files_come_with_the_number_to_set(limit: int, result: str)
 
 @pytest.mark.parametrize("check", [checks.memory, checks.disk])
 def test_room_is_compared_with_what_the_recipe_needs_or_else_with_a_floor(check: type) -> None:
-    needed = Needs(4 * GB, 4 * GB, 0)
+    needed = Needs(4 * GB, 4 * GB, 0, 0)
     for free, needs, result in [
         (GB, None, "ok"),
         (GB - 1, None, "warning"),
