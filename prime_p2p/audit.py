@@ -81,7 +81,7 @@ class Audit:
             return None
 
     def _initial(self) -> list[Known]:
-        """The state the run began with, which the recipe alone tells."""
+        """The state the run began with, where the recipe alone tells it."""
         recipe = self._recipe()
         if recipe is None:
             return []
@@ -89,7 +89,10 @@ class Audit:
         def build() -> OuterState:
             return OuterState.initial(FlatParameters(models.build(recipe.model, recipe.run.seed)).to_numpy())
 
-        return [Known("the model the recipe begins with", 0, build().digest, build)]
+        try:
+            return [Known("the model the recipe begins with", 0, build().digest, build)]
+        except BadInput:  # weights that were given
+            return []
 
     def _recipe(self) -> Recipe | None:
         """That of the checkpoints; None for somebody's own training loop."""

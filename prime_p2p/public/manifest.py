@@ -210,7 +210,7 @@ def _check(manifest: Manifest) -> None:
     if terms.base.run.name != manifest.name:
         raise BadManifest("its recipe is that of a run of another name")
     try:
-        check_source(terms.base.data.source)
+        _check_sources(terms.base)
     except BadInput as error:
         raise BadManifest(str(error)) from None
 
@@ -226,18 +226,24 @@ def check_signable(manifest: Manifest) -> None:
         raise BadInput(f"the manifest would not be one: {where}: {mistake['msg']}") from None
     except InvalidVersion:
         raise BadInput(f"--minimum-version {manifest.minimum_version!r} is no version like 0.2.0") from None
-    check_source(manifest.terms.base.data.source)
+    _check_sources(manifest.terms.base)
 
 
-def check_source(source: str) -> None:
-    """Raises BadInput for data of which somebody else must not say where it is on a machine.
+def _check_sources(recipe: Recipe) -> None:
+    """Raises BadInput for what somebody else must not say where it is on a machine.
 
     An author could otherwise have a peer learn from, and so give away, what is in any of its files.
     """
+    check_source("data.source", recipe.data.source)
+    check_source("model.source", recipe.model.source)
+
+
+def check_source(key: str, source: str) -> None:
+    """Raises BadInput for a place that is not in the folder of the peer."""
     path = Path(source)
     if source != STDLIB and (path.is_absolute() or ".." in path.parts or source.startswith("~")):
         raise BadInput(
-            f"data.source {source[:80]!r}: a public run names a built-in source, or a path without '..' that begins in "
+            f"{key} {source[:80]!r}: a public run names a built-in source, or a path without '..' that begins in "
             "the folder of each peer"
         )
 

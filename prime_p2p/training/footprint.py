@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from prime_p2p.recipe import DeviceRecipe, ModelRecipe
 from prime_p2p.training import model as models
@@ -51,39 +52,42 @@ def activation_bytes(recipe: ModelRecipe, device: DeviceRecipe, precision: torch
         # There are no experts in float32 without values, so for float32 everything is counted twice.
         mixed = precision is torch.bfloat16 and not _has_experts(config)
         model = models.from_config(config, torch.float32 if mixed else torch.bfloat16).train()
-        fixed, sequence = _kept(model, recipe.context, mixed)
+        sequence, copies = _kept(model, recipe.context, mixed), _copies(model) if mixed else 0
         if device.checkpoint_activations:
-            blocks = max(1, len(layers(model)))
-            of_a_layer = fixed // blocks, sequence // blocks  # which is computed again, in the backward pass
+            blocks = layers(model)
+            of_blocks = sum(map(_copies, blocks)) if mixed else 0
             with_checkpoints(model)
-            kept = _kept(model, recipe.context, mixed)
-            fixed, sequence = kept[0] + of_a_layer[0], kept[1] + of_a_layer[1]
+            # One layer after the other is computed again, in the backward pass.
+            sequence = _kept(model, recipe.context, mixed) + sequence // len(blocks)
+            copies += of_blocks // len(blocks) - of_blocks
     logits = precision.itemsize * recipe.context * config.vocab_size
     pieces = _PIECES * 4 * min(PIECE, recipe.context * config.vocab_size)
-    return fixed + pieces, sequence + logits
+    return copies + pieces, sequence - copies + logits
 
 
 def _has_experts(config: PretrainedConfig) -> bool:
     return any(hasattr(config, key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
-def _kept(model: PreTrainedModel, context: int, mixed: bool) -> tuple[int, int]:
-    """Bytes that autograd keeps of the loss of one sequence: copies of parameters, and everything else.
+def _copies(module: torch.nn.Module) -> int:
+    """Bytes of the bfloat16 copies that torch's autocast makes of a module's matrices."""
+    kinds = (torch.nn.Linear, Conv1D)
+    return sum(2 * inner.weight.numel() for inner in module.modules() if isinstance(inner, kinds))
 
-    ``mixed`` is bfloat16 as torch's autocast has it, which alone makes copies; otherwise float32: of a model in
-    bfloat16, everything twice. Leaves out the mask of attention, which a real pass does without.
+
+def _kept(model: PreTrainedModel, context: int, mixed: bool) -> int:
+    """Bytes that autograd keeps of the loss of one sequence, without the parameters.
+
+    ``mixed`` is bfloat16 as torch's autocast has it, otherwise float32: of a model in bfloat16, everything twice.
+    Leaves out the mask of attention, which a real pass does without.
     """
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-    shapes = {parameter.shape for parameter in model.parameters()}
-    copies: dict[int, int] = {}
-    others: dict[int, int] = {}
+    kept: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage, is_mask = tensor.untyped_storage(), tensor.ndim == 4 and tensor.shape[1:] == (1, context, context)
         if storage._cdata not in own and not is_mask:
-            is_copy = mixed and tensor.ndim > 1 and not shapes.isdisjoint((tensor.shape, tensor.mT.shape))
-            double = 2 if not mixed and tensor.dtype is torch.bfloat16 else 1
-            (copies if is_copy else others)[storage._cdata] = storage.nbytes() * double
+            kept[storage._cdata] = storage.nbytes() * (2 if not mixed and tensor.dtype is torch.bfloat16 else 1)
         return tensor
 
     with (
@@ -91,4 +95,4 @@ def _kept(model: PreTrainedModel, context: int, mixed: bool) -> tuple[int, int]:
         torch.autocast("cpu", torch.bfloat16, enabled=mixed),
     ):
         models.loss(model, Batch(torch.zeros(1, context + 1, dtype=torch.int64)))
-    return sum(copies.values()), sum(others.values())
+    return sum(kept.values())

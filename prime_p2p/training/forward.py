@@ -27,7 +27,7 @@ def with_checkpoints(model: PreTrainedModel) -> None:
     """Have a model keep only what goes into each layer. Raises BadInput where it cannot."""
     if not model.supports_gradient_checkpointing:
         raise BadInput(f"device.checkpoint_activations: {model.config.model_type} cannot do that; set it to false")
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.activation_checkpointing_enable({"use_reentrant": False})
 
 
 class Forward:

@@ -129,7 +129,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert output.err.count("\n") == 1
 
 
-def test_a_plan_loads_neither_torch_nor_the_network() -> None:
+def test_what_a_plan_is_made_of_loads_neither_torch_nor_the_network() -> None:
     code = (
         "import sys\n"
         "import prime_p2p.bandwidth, prime_p2p.builtin_recipes, prime_p2p.estimate, prime_p2p.monitor.needs\n"
