@@ -21,7 +21,7 @@ class Trainer:
     def __init__(self, recipe: Recipe, device: torch.device, folder: Path = Path()) -> None:
         """Build both; a relative ``model.source`` begins in ``folder``.
 
-        Raises BadInput where the model cannot be built, the device has no room for it, or the optimizer cannot run there.
+        Raises BadInput where the model cannot be built, does not fit, or has an optimizer that cannot run there.
         """
         self.device = device
         try:
