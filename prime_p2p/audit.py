@@ -83,7 +83,7 @@ class Audit:
     def _initial(self) -> list[Known]:
         """The state the run began with, where the recipe alone tells it."""
         recipe = self._recipe()
-        if recipe is None:
+        if recipe is None or recipe.model.weights == "given":
             return []
 
         def build() -> OuterState:
