@@ -16,6 +16,8 @@ from prime_p2p.errors import BadInput
 from prime_p2p.recipe import InnerRecipe, Recipe
 
 if TYPE_CHECKING:
+    import torch
+
     from prime_p2p.training.footprint import Size
 
 FLOAT = 4
@@ -122,10 +124,15 @@ class Estimate:
     def _activations(self) -> tuple[int, int]:
         """Bytes whatever the batch is, and bytes a sequence."""
         from prime_p2p.training.footprint import activation_bytes
+
+        return activation_bytes(self.recipe.model, self.recipe.device, self.precision)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """In which products of matrices are made."""
         from prime_p2p.training.forward import precision_of
 
-        device = self.recipe.device
-        return activation_bytes(self.recipe.model, device, precision_of(device, has_bf16=self.gpu))
+        return precision_of(self.recipe.device, has_bf16=self.gpu)
 
     @property
     def host_bytes(self) -> int:

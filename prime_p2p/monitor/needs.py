@@ -66,8 +66,9 @@ def needs_text(estimate: Estimate, machine: Machine) -> str:
 
 def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
     recipe, shape, keep = estimate.recipe, estimate.size, estimate.recipe.checkpoint.keep
-    batch, context = recipe.inner.micro_batch, recipe.model.context
-    activations = f"about {size(estimate.activation_bytes(batch))} of activations"
+    at_a_time, context = recipe.inner.micro_batch, recipe.model.context
+    precision = str(estimate.precision).removeprefix("torch.")
+    activations = f"about {size(estimate.activation_bytes(at_a_time))} of activations, in {precision}"
     lines = [
         ("run", recipe.run.name),
         ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.width}"),
