@@ -30,6 +30,22 @@ def with_checkpoints(model: PreTrainedModel) -> None:
     model.activation_checkpointing_enable({"use_reentrant": False})
 
 
+def _keeps_documents_apart(model: PreTrainedModel, device: torch.device) -> bool:
+    """Whether the second of two packed documents comes out as it does alone."""
+    if model.config._attn_implementation == "flash_attention_2":  # has no other way to take them
+        return True
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            tokens = torch.arange(8, device=device)[None]
+            packed = model(input_ids=tokens, position_ids=tokens % 4, use_cache=False).logits[:, 4:]
+            alone = model(input_ids=tokens[:, 4:], use_cache=False).logits
+    finally:
+        model.train(was_training)
+    return bool((packed - alone).abs().max() < 1e-3 * alone.std())
+
+
 class Forward:
     """Makes losses of a model that is on ``device``.
 
@@ -43,6 +59,7 @@ class Forward:
         """Raises BadInput where the model cannot do without its activations, and is to."""
         self.model = model
         self.device = device
+        self._apart = False  # whether it is known to keep packed documents apart
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self.precision = precision_of(recipe, has_bf16)
         if recipe.checkpoint_activations:
@@ -52,7 +69,15 @@ class Forward:
             layer.compile(backend=backend)
 
     def loss(self, batch: Batch) -> torch.Tensor:
-        """``models.loss`` of a batch that is on the device."""
+        """``models.loss`` of a batch that is on the device.
+
+        Raises BadInput where documents are packed into it that the model would not keep apart.
+        """
+        if batch.documents is not None and not self._apart:
+            self._apart = _keeps_documents_apart(self.model, self.device)
+            if not self._apart:
+                kind = self.model.config.model_type
+                raise BadInput(f"model: {kind} mixes documents that are packed into one sequence; do not pack them")
         with self.autocast():
             return models.loss(self.model, batch)
 

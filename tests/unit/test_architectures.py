@@ -95,7 +95,7 @@ def test_packed_documents_are_as_they_would_be_alone(architecture: str) -> None:
     alone = [tokens[0, :10], tokens[0, 10:], tokens[1, :3], tokens[1, 4:]]  # of one token there is nothing to predict
     losses = [models.loss(built, Batch(document[None])) * (len(document) - 1) for document in alone]
     expected = sum(losses) / sum(len(document) - 1 for document in alone)
-    packed = models.loss(built, Batch(tokens, documents))
+    packed = Forward(built, DeviceRecipe(), CPU).loss(Batch(tokens, documents))
     assert packed.item() == pytest.approx(expected.item(), rel=1e-5)
     assert packed.item() != pytest.approx(models.loss(built, Batch(tokens)).item(), rel=1e-5)
 
@@ -124,6 +124,15 @@ def test_neither_compiling_nor_checkpoints_change_names_or_gradients(architectur
         forward.loss(batch()).backward()
     for mine, theirs in zip(plain.model.parameters(), other.parameters(), strict=True):
         assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+
+
+def test_packed_documents_are_refused_where_the_model_would_mix_them() -> None:
+    shape = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 48}
+    opt = ModelRecipe(architecture="opt", config=shape | {"word_embed_proj_dim": 32}, context=24)
+    forward = Forward(models.build(opt, seed=0), DeviceRecipe(), CPU)
+    forward.loss(batch())
+    with pytest.raises(BadInput, match=r"^model: opt mixes documents that are packed into one sequence"):
+        forward.loss(Batch(batch().tokens, torch.tensor([0] * 10 + [1] * 15).expand(4, 25)))
 
 
 def test_what_transformers_does_not_have_is_refused_in_one_line() -> None:
