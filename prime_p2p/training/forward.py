@@ -27,7 +27,9 @@ def with_checkpoints(model: PreTrainedModel) -> None:
     """Have a model keep only what goes into each layer. Raises BadInput where it cannot."""
     if not model.supports_gradient_checkpointing:
         raise BadInput(f"device.checkpoint_activations: {model.config.model_type} cannot do that; set it to false")
-    model.activation_checkpointing_enable({"use_reentrant": False})
+    # Before transformers 5.24 it may have its old name alone.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def _keeps_documents_apart(model: PreTrainedModel, device: torch.device) -> bool:
