@@ -75,7 +75,7 @@ def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
         ("data", printable(recipe.data.source)),
         ("", printable(f"licence: {recipe.data.licence or 'not said'}")),
         ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32"),
-        ("", f"{activations}: {batch} sequences of {context} tokens"),
+        ("", f"{activations}: {at_a_time} sequences of {context} tokens"),
     ]
     if machine.gpu_bytes is not None:
         lines.append(("", _fits(estimate, machine.gpu_bytes)))
