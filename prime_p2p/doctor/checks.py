@@ -14,6 +14,7 @@ from prime_p2p.doctor.facts import (
     Gpu,
     IdentityFile,
     Joined,
+    Kernels,
     Machine,
     Needs,
     Network,
@@ -31,6 +32,7 @@ from prime_p2p.network.clock import LIMIT, NOTED
 NAMES = (
     "python",
     "packages",
+    "kernels",
     "descriptors",
     "memory",
     "disk",
@@ -61,6 +63,7 @@ def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs |
     return [
         python(machine.python),
         _judged("packages", machine.packages, packages),
+        _judged("kernels", machine.kernels, kernels),
         _judged("descriptors", network.descriptors, descriptors),
         _judged("memory", machine.memory, lambda space: memory(space, needs)),
         _judged("disk", machine.disk, lambda space: disk(space, needs)),
@@ -117,6 +120,13 @@ def packages(fact: Sequence[Package]) -> Finding:
     text = ", ".join(f"{one.name} {one.found or 'is missing'} where {one.wanted or 'any'} is needed" for one in wrong)
     wanted = " ".join(f"'{one.name}{one.wanted}'" for one in wrong)
     return Finding("packages", "problem", shown, text, f"pip install {wanted}")
+
+
+def kernels(fact: Kernels) -> Finding:
+    if not fact.absent:
+        return Finding("kernels", "ok", "compiled")
+    advice = "rounds take more processor time; for compiled ones install a C compiler, then prime-p2p again"
+    return Finding("kernels", "note", "NumPy's", fact.absent, advice)
 
 
 def descriptors(fact: Descriptors) -> Finding:

@@ -49,6 +49,13 @@ class Package:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """`absent` is why the compiled ones are not used, "" where they are."""
+
+    absent: str
+
+
+@dataclass(frozen=True)
 class Descriptors:
     """`limit` of open files of a process; a `group` takes `needed`, and `most` when everything happens at once."""
 
@@ -166,6 +173,7 @@ class Machine:
 
     python: Python
     packages: Sequence[Package] | Unknown
+    kernels: Kernels | Unknown
     memory: Space | Unknown
     disk: Space | Unknown
     folder: Folder

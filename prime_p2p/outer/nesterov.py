@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prime_p2p.allreduce.codec import BLOCK, CHUNK, BlockVector, Float32, dequantise
+from prime_p2p.kernels import compiled
 from prime_p2p.outer.parallel import in_threads
 
 
@@ -45,6 +46,10 @@ def step(anchor: Float32, momentum: Float32, update: BlockVector, optimizer: Out
 
 
 def _step_span(anchor: Float32, momentum: Float32, update: BlockVector, optimizer: OuterOptimizer) -> None:
+    if compiled.KERNELS is not None:
+        numbers = optimizer.learning_rate, optimizer.momentum, optimizer.nesterov
+        compiled.KERNELS.outer_step(update.arrays, update.bits, numbers, momentum, anchor)
+        return
     rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.momentum)
     gradients, moves = np.empty((2, min(CHUNK, update.n)), np.float32)
     for start in range(0, update.n, CHUNK):

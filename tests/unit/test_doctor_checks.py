@@ -18,6 +18,7 @@ from prime_p2p.doctor.facts import (
     Gpu,
     IdentityFile,
     Joined,
+    Kernels,
     Machine,
     Needs,
     Network,
@@ -52,7 +53,7 @@ class Answer:
 REACHED = Reached(
     31337, [Answer("/ip4/192.0.2.1/tcp/31337", False, "refused"), Answer("/ip4/192.0.2.2/tcp/31337", True)]
 )
-MACHINE = Machine(PYTHON, GOOD_PACKAGES, ROOM, ROOM, FOLDER)
+MACHINE = Machine(PYTHON, GOOD_PACKAGES, Kernels(""), ROOM, ROOM, FOLDER)
 NETWORK = Network(
     FILES, KEY, Port(31337, ""), Daemon(0.5, ""), Joined(1.0, ""), Clock(0.2), REACHED, Bandwidth(200, 300)
 )
@@ -77,7 +78,7 @@ def test_a_good_machine_is_ok_throughout_in_the_order_of_the_names() -> None:
 def test_what_is_not_known_is_a_note_with_the_reason_and_stops_nothing() -> None:
     unknown = Unknown("nobody was asked")
     network = Network(unknown, unknown, unknown, unknown, unknown, unknown, unknown, unknown)
-    machine = replace(MACHINE, packages=unknown, memory=unknown, disk=unknown)
+    machine = replace(MACHINE, packages=unknown, kernels=unknown, memory=unknown, disk=unknown)
     findings = checks.judge(machine, network, unknown)
     notes = [finding for finding in findings if finding.result == "note"]
     assert len(notes) == len(checks.NAMES) - 2
@@ -102,6 +103,12 @@ def test_packages_that_are_missing_or_too_old_come_with_the_command_that_helps()
     is_a("problem", finding, "hivemind is missing", "numpy 1.20.0 where >=1.26 is needed")
     assert finding.advice == "pip install 'hivemind<1.2,>=1.1.12' 'numpy>=1.26'"
     assert checks.packages(GOOD_PACKAGES).figure == "torch 2.13.0"  # those that matter most are shown
+
+
+def test_kernels_that_are_not_compiled_are_a_note_with_the_reason() -> None:
+    finding = checks.kernels(Kernels("there was no C compiler when prime-p2p was installed"))
+    is_a("note", finding, "NumPy's", "there was no C compiler", "install a C compiler")
+    assert checks.kernels(Kernels("")).figure == "compiled"
 
 
 @pytest.mark.parametrize(("limit", "result"), [(234, "problem"), (235, "warning"), (676, "warning"), (677, "ok")])
