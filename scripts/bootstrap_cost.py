@@ -128,7 +128,7 @@ class LightPeer:
 async def light_peers(how_many: int, run: str, host: str, bootstrap: str) -> None:
     """Be so many peers until standard input closes; a line that comes is answered with the looks they took so far."""
     with tempfile.TemporaryDirectory() as folder:
-        configs = [NodeConfig(Path(folder) / str(number), (bootstrap,), host) for number in range(how_many)]
+        configs = [NodeConfig(Path(folder) / str(number), (bootstrap,), (host,)) for number in range(how_many)]
         peers = [LightPeer(await Node.create(config), run) for config in configs]
         await asyncio.gather(*(peer.start() for peer in peers))
         while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
