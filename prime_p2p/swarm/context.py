@@ -18,10 +18,10 @@ MOST_LOST = (
 @dataclass
 class RoundContext:
     """``nonces`` never repeat. ``seen`` is what was last seen of each of the others, which may be old. ``heard`` are
-    the peers that have spoken to us and were not lost since, so no more than have a link to us; ``lost`` are those whose
-    link broke and that have not spoken since. ``tokens`` were contributed to the lineage of our state, and ``terms`` name what we go by on the
-    way to the next one. ``settling`` is set for a while after this peer was
-    frozen or cut off from everybody: others took it for dead, and its links come back.
+    the peers that have spoken to us and were not lost since, so no more than have a link to us; ``lost`` are those
+    whose link broke and that have not spoken since. ``tokens`` were contributed to the lineage of our state, and
+    ``terms`` name what we go by on the way to the next one. ``settling`` is set for a while after this peer was frozen
+    or cut off from everybody: others took it for dead, and its links come back.
     """
 
     run: str
