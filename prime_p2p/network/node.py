@@ -178,9 +178,12 @@ class Node:
         """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it."""
         return await self._board.publish(key, value, ttl)
 
-    async def lookup(self, key: str) -> dict[str, dict[str, Any]]:
-        """Return what peers say under `key`: peer id -> value; only what is signed and has not expired."""
-        return await self._board.lookup(key)
+    async def lookup(self, key: str, copies: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return what peers say under `key`: peer id -> value; only what is signed and has not expired.
+
+        With `copies` only so many of the peers that keep the records are asked.
+        """
+        return await self._board.lookup(key, copies)
 
     async def open(self, peer_id: str, protocol: str, schema: Schema, timeout: float) -> Stream:
         """Open a stream to a peer that serves `protocol`; it is the caller's to close.
