@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
+SHARE_OF_A_PEER = 8  # and no more than this part of what is free: there is room for others, whoever takes all they can
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 Gate = Callable[[str], Awaitable[bool]]
@@ -217,7 +218,7 @@ class Node:
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
-            if self._inbound[peer_id] >= MAX_STREAMS_OF_A_PEER or len(self._streams) >= MAX_STREAMS:
+            if self._inbound[peer_id] >= streams_of_a_peer(len(self._streams)):
                 dropped.note("stream", f"it has {self._inbound[peer_id]} open, of {len(self._streams)} in all", peer_id)
                 pipe.abort()
                 return
@@ -260,6 +261,12 @@ class Node:
         for stream in list(self._streams):
             stream.abort()
         await self._opened.aclose()
+
+
+def streams_of_a_peer(open_: int) -> int:
+    """How many streams one peer may have open to a node on which so many are open in all."""
+    free = MAX_STREAMS - open_
+    return min(MAX_STREAMS_OF_A_PEER, -(-free // SHARE_OF_A_PEER))
 
 
 async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None:
