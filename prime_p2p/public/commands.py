@@ -29,6 +29,7 @@ from prime_p2p.options import (
     ThreadsOption,
     VerboseOption,
 )
+from prime_p2p.public import notice
 
 if TYPE_CHECKING:
     from prime_p2p.public.publish import Published, Wish
@@ -65,6 +66,16 @@ def publish(
         int | None,
         typer.Option(min=0, metavar="STEP", help="Outer step from which a change holds.", show_default="soon"),
     ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--notice",
+            min=notice.LEAST_SECONDS,
+            max=86400.0,
+            metavar="SECONDS",
+            help="That peers have at least to hear of a change before it holds.",
+        ),
+    ] = notice.SECONDS,
     pause: Annotated[bool, typer.Option("--pause", help="Pause the run.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="End a pause.")] = False,
     end: Annotated[bool, typer.Option("--end", help="End the run.")] = False,
@@ -90,6 +101,7 @@ def publish(
         recipe=_loaded(recipe),
         sets=sets or (),
         at=at,
+        notice=seconds,
         phase=phases[0] if phases else None,  # type: ignore[arg-type]
         minimum_version=minimum_version,
         rule=admission,

@@ -17,7 +17,7 @@ from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
 from prime_p2p.network.visit import on_a_node
-from prime_p2p.public import manifest_records
+from prime_p2p.public import manifest_records, notice
 from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest, check_signable
 from prime_p2p.public.public_run import Door, kept_in, write
@@ -27,9 +27,7 @@ from prime_p2p.swarm import membership
 from prime_p2p.swarm.membership import Heartbeat
 from prime_p2p.terms import Phase, Terms, differences, recipe_with
 
-NOTICE = 3  # outer steps at least between the one that the run is at and the one from which a change holds
 FASTEST = 0.1  # seconds between two outer steps that are believed
-NOTICE_SECONDS = 45.0  # that those take at least: as long as it may be until every peer has heard of the change
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,14 @@ class Wish:
     """What the author wants of the run from now on; None leaves it as it is.
 
     ``sets`` are "section.key=value" for the recipe, or for the one of the run. ``at`` is the outer step from which a
-    changed recipe or phase holds, ``admit`` and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those
-    to take off the second.
+    changed recipe or phase holds, and ``notice`` the seconds that peers have at least until they come to it. ``admit``
+    and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those to take off the second.
     """
 
     recipe: Recipe | None = None
     sets: Sequence[str] = ()
     at: int | None = None
+    notice: float = notice.SECONDS
     phase: Phase | None = None
     minimum_version: str | None = None
     rule: str | None = None
@@ -200,7 +199,7 @@ def _from_when(wish: Wish, progress: Progress) -> int:
                 "which the change is to hold, with --at, or try again later"
             )
         return wish.at
-    first = progress.step + max(NOTICE, math.ceil(NOTICE_SECONDS / progress.pace))
+    first = progress.step + max(notice.OUTER_STEPS, math.ceil(wish.notice / progress.pace))
     if wish.at is not None and wish.at < first:
         raise BadInput(
             f"--at {wish.at}: the run is at outer step {progress.step}, and not every peer would hear of it in time; "

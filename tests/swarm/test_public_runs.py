@@ -37,6 +37,11 @@ class Author:
         return found
 
 
+# Outer steps of about a second: a peer hears of a change up to some seconds after another one, and is to be led on from
+# the other's journal, of 16 outer steps, and not by a snapshot, from which no outer step can be made again.
+SLOW: dict[str, Any] = {"round.inner_steps": 200}
+
+
 def group_of(size: int) -> Any:
     return lambda step: len(step["group"]) == size
 
@@ -52,7 +57,7 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
             started.callback(peer.end)
             return peer
 
-        run = author.published(at, str(RECIPE), *overrides())
+        run = author.published(at, str(RECIPE), *overrides(**SLOW))
         assert (run["sequence"], run["name"]) == (1, "pub")
         peers = [join(name, run["address"]) for name in ("one", "two")]
         inside, _ = (peer.event("ready")["address"] for peer in peers)
@@ -69,7 +74,8 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
         assert third.wait() == 2
         assert "admits this peer no more" in third.stderr
 
-        changed = author.published(inside, str(RECIPE), *overrides(), "--set", "outer.momentum=0.25", "--pause")
+        wish = ["--set", "outer.momentum=0.25", "--pause", "--notice", "20"]
+        changed = author.published(inside, str(RECIPE), *overrides(**SLOW), *wish)
         (change,) = changed["changes"]
         assert (change["values"], change["phase"]) == ({"outer.momentum": 0.25}, "pause")
         for peer in peers:
