@@ -264,6 +264,12 @@ def plan(
 
 @app.command()
 def doctor(
+    address: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN-ADDRESS]", help="Of a public run, to compare this machine with.", show_default=False
+        ),
+    ] = None,
     bootstrap: Annotated[
         list[str] | None,
         typer.Option("--bootstrap", metavar="MADDR", help="Address of a node of the swarm to join; may be repeated."),
@@ -280,25 +286,24 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Say whether this machine would be a good peer, and what to do where not. The options are those of a peer."""
-    from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.doctor import finding
     from prime_p2p.doctor.command import examine
-    from prime_p2p.doctor.needs import needs_of
     from prime_p2p.doctor.place import Place
-    from prime_p2p.estimate import Estimate
     from prime_p2p.network.ports import everywhere
-    from prime_p2p.recipe import Recipe
+    from prime_p2p.yardstick import of_recipe, of_run
 
-    loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
-    needs = None if loaded is None else needs_of(Estimate(loaded, loaded.round.max_group))
+    if address is not None and recipe is not None:
+        raise typer.BadParameter("give only one of RUN-ADDRESS and --recipe: a run has a recipe")
     number = PEER_PORT if port is None else port
-    where = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
-    folder = directory or Path("runs")
-    if loaded is not None:
-        where = replace(where, group=loaded.round.max_group)
-        folder = directory or folder / loaded.run.name
+    place = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
     say = partial(print, file=sys.stderr, flush=True) if sys.stderr.isatty() else _say_nothing
-    findings = examine(folder, where, say, needs)
+    run = of_run(address) if address is not None else of_recipe(recipe) if recipe is not None else None
+    folder = directory or Path("runs")
+    if run is not None:
+        known = tuple(dict.fromkeys([*run.bootstrap, *place.bootstrap]))
+        place = replace(place, bootstrap=known, group=run.group or place.group)
+        folder = directory or folder / run.name
+    findings = examine(folder, place, say, run.needs if run else None)
     print(finding.as_json(findings) if as_json else finding.as_lines(findings))
     return finding.exit_code(findings)
 

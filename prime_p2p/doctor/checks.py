@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from prime_p2p.doctor.facts import (
     Bandwidth,
@@ -75,7 +76,7 @@ def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs |
         _judged("swarm", network.joined, swarm),
         _judged("clock", network.clock, clock),
         _judged("reach", network.reached, reach),
-        _judged("bandwidth", network.bandwidth, bandwidth),
+        _judged("bandwidth", network.bandwidth, lambda rates: bandwidth(rates, needs)),
     ]
 
 
@@ -93,7 +94,7 @@ def at_hand(needs: Needs, gpu: Gpu | Unknown) -> Needs:
     """What a recipe needs where it would be trained: without a GPU that can be used, the model is in memory too."""
     if isinstance(gpu, Gpu) and gpu.found and not gpu.error:
         return needs
-    return Needs(needs.memory_bytes + needs.cpu_bytes, needs.disk_bytes, 0, 0)
+    return replace(needs, memory_bytes=needs.memory_bytes + needs.cpu_bytes, gpu_bytes=0, cpu_bytes=0)
 
 
 def _judged(name: str, fact: Fact | Unknown, check: Callable[[Fact], Finding]) -> Finding:
@@ -271,14 +272,19 @@ def reach(fact: Reached) -> Finding:
     return Finding("reach", "warning", f"port {fact.port}", text, advice)
 
 
-def bandwidth(fact: Bandwidth) -> Finding:
+def bandwidth(fact: Bandwidth, needs: Needs | None = None) -> Finding:
     figure = f"{_rate(fact.up)} up, {_rate(fact.down)} Mbit/s down"
     advice = f"start the peer with --bandwidth {_rate(fact.up)}" if fact.up < DEFAULT_RATE else ""
-    if min(fact.up, fact.down) < LEAST_RATE:
+    slower = advice or "look at the link"
+    slowest = min(fact.up, fact.down)
+    if needs is not None and needs.rate:
+        text = f"the run needs {_rate(needs.rate)} each way to keep up with its peers"
+        if slowest < needs.rate:
+            return Finding("bandwidth", "warning", figure, text, f"{slower}, and expect to wait for rounds")
+        return Finding("bandwidth", "ok", figure, text, advice)
+    if slowest < LEAST_RATE:
         text = "rounds of all but small models will take minutes"
-        return Finding(
-            "bandwidth", "warning", figure, text, f"{advice or 'look at the link'}, and more inner steps a round"
-        )
+        return Finding("bandwidth", "warning", figure, text, f"{slower}, and more inner steps a round")
     return Finding("bandwidth", "ok", figure, advice=advice)
 
 

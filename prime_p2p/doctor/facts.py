@@ -19,12 +19,17 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a recipe needs of a machine, in bytes; ``cpu_bytes`` are in memory instead of ``gpu_bytes`` on a GPU."""
+    """What a recipe needs of a machine.
+
+    Bytes, where ``cpu_bytes`` are in memory instead of ``gpu_bytes`` on a GPU; and ``rate``, Mbit/s to keep up with its
+    peers, 0 where nobody knows.
+    """
 
     memory_bytes: int
     disk_bytes: int
     gpu_bytes: int
     cpu_bytes: int
+    rate: float = 0.0
 
 
 @dataclass(frozen=True)

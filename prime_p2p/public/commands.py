@@ -1,4 +1,4 @@
-"""The commands of public runs: ``publish``, ``join``, ``runs``, ``invite`` and ``ban``."""
+"""The commands of public runs: ``publish``, ``join``, ``show``, ``runs``, ``invite`` and ``ban``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,13 @@ KeyOption = Annotated[
     Path, typer.Option("--key", metavar="FILE", help="Private key of the run's author.", show_default=False)
 ]
 NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="What the run is called.", show_default=False)]
-PeersArgument = Annotated[list[str], typer.Argument(metavar="PEER...", help="Peer ids.", show_default=False)]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run, as its author gave it.", show_default=False)
+]
+PeersArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PEER...", help="Peer ids, or the ends of those of peers there.", show_default=False),
+]
 
 
 @app.command()
@@ -190,17 +196,16 @@ def _as_json(published: Published) -> dict[str, object]:
 
 
 def _peer_ids(texts: list[str]) -> list[str]:
-    from prime_p2p.network.identity import is_peer_id
+    from prime_p2p.public import peer_ids
 
     for text in texts:
-        if not is_peer_id(text):
-            raise typer.BadParameter(f"{text!r} is no peer id like 12D3KooW...")
+        peer_ids.check(text)
     return texts
 
 
 @app.command()
 def join(
-    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="As its author gave it.", show_default=False)],
+    address: RunArgument,
     directory: DirectoryOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
     token: Annotated[
@@ -229,6 +234,7 @@ def join(
     from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.public import joining
     from prime_p2p.public.admission import Invitation
+    from prime_p2p.public.look import look_at
     from prime_p2p.public.public_run import PublicRun
     from prime_p2p.public.run_address import RunAddress
 
@@ -238,9 +244,10 @@ def join(
     invitation = Invitation.from_text(token) if token else None
     check_device(device)
     directory = directory or Path("runs") / parsed.name
-    look = joining.look_at(parsed, directory)
+    look = look_at(parsed, directory)
+    joining.check_goes_on(look)
     public = PublicRun(look.signed, directory, invitation)
-    print("\n".join(f"{word:<10}  {text}" for word, text in joining.description(look)), file=sys.stderr)
+    print(_in_columns(joining.description(look)), file=sys.stderr)
     joining.check_room(look, directory, device)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on whether to begin: give --yes")
@@ -250,7 +257,7 @@ def join(
     return run(
         PeerOptions(
             recipe=public.terms.base,
-            bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.signed.manifest.bootstraps])),
+            bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.bootstraps])),
             directory=directory,
             swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed),
             threads=threads,
@@ -260,6 +267,33 @@ def join(
             public=public,
         )
     )
+
+
+@app.command()
+def show(
+    address: RunArgument,
+    recipe: Annotated[
+        bool, typer.Option("--recipe", help="Print the recipe that holds at present, as TOML, and nothing else.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show what a public run is at present, without joining it."""
+    from prime_p2p.public import show
+    from prime_p2p.public.look import look_at
+    from prime_p2p.public.run_address import RunAddress
+
+    if recipe and as_json:
+        raise typer.BadParameter("give only one of --recipe and --json: the latter has the recipe in it")
+    look = look_at(RunAddress.parse(address))
+    if recipe:
+        print(look.recipe.to_toml(), end="")
+    else:
+        print(json.dumps(show.as_json(look), indent=2) if as_json else _in_columns(show.lines(look)))
+    return 0
+
+
+def _in_columns(lines: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{word:<10}  {text}" for word, text in lines)
 
 
 @app.command()
@@ -282,7 +316,7 @@ def ban(
 
 @app.command()
 def invite(
-    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run.", show_default=False)],
+    address: RunArgument,
     key: KeyOption,
     lasts: Annotated[str, typer.Option(metavar="TIME", help="How long it lasts: minutes, hours or days.")] = "7d",
 ) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
 from prime_p2p.network.visit import on_a_node
-from prime_p2p.public import manifest_records, notice
+from prime_p2p.public import manifest_records, notice, peer_ids
 from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest, check_signable
 from prime_p2p.public.public_run import Door, kept_in, write
@@ -36,7 +36,8 @@ class Wish:
 
     ``sets`` are "section.key=value" for the recipe, or for the one of the run. ``at`` is the outer step from which a
     changed recipe or phase holds, and ``notice`` the seconds that peers have at least until they come to it. ``admit``
-    and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those to take off the second.
+    and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those to take off the second: ids, or ends of
+    the ids of those who are in the run.
     """
 
     recipe: Recipe | None = None
@@ -86,11 +87,12 @@ def publish(
     """
     address = RunAddress(bootstrap[0], name, fingerprint(author.peer_id))
     run, kept = address.run, author.path.with_name(f"{name}.manifest")
-    found, progress = on_a_node(bootstrap, partial(_found, run))
-    found = max(filter(None, (found, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
+    seen = on_a_node(bootstrap, partial(_seen, run))
+    found = max(filter(None, (seen.signed, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
     before = found.manifest if found else None
+    wish = _with_whole_ids(wish, {*seen.peers, *(before.admission.banned if before else ())})
     if before is not None:
-        manifest = following(before, wish, progress)
+        manifest = following(before, wish, seen.progress)
     elif wish.recipe is None:
         raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
     else:
@@ -105,14 +107,28 @@ def publish(
     return Published(address, signed, before)
 
 
-async def _found(run: str, node: Node) -> tuple[SignedManifest | None, Progress]:
-    """The newest manifest of the run, and where the peers are that it admits."""
-    newest = await manifest_records.newest(node, run)
+@dataclass(frozen=True)
+class _Seen:
+    """What there is of a run: its newest manifest, where those are that it admits, and who is there at all."""
+
+    signed: SignedManifest | None
+    progress: Progress
+    peers: Collection[str]
+
+
+async def _seen(run: str, node: Node) -> _Seen:
+    newest, beats = await manifest_records.newest(node, run), await membership.heartbeats(node, run)
     if newest is None:
-        return None, Progress()
+        return _Seen(None, Progress(), beats.keys())
     door = Door(run, newest.manifest.author, newest.manifest.admission)
-    beats = (await membership.heartbeats(node, run)).items()
-    return newest, Progress.of([beat for peer, beat in beats if beat.has_state and door.admits(peer, beat.credential)])
+    admitted = [beat for peer, beat in beats.items() if beat.has_state and door.admits(peer, beat.credential)]
+    return _Seen(newest, Progress.of(admitted), beats.keys())
+
+
+def _with_whole_ids(wish: Wish, seen: Collection[str]) -> Wish:
+    """The wish with whole ids of peers where it has the ends of some that were seen. Raises BadInput."""
+    admit, ban, pardon = ([peer_ids.whole(one, seen) for one in ids] for ids in (wish.admit, wish.ban, wish.pardon))
+    return replace(wish, admit=admit, ban=ban, pardon=pardon)
 
 
 async def _put(signed: SignedManifest, node: Node) -> None:

@@ -19,6 +19,7 @@ from prime_p2p.recipe.reading import parse_override, read_toml
 from prime_p2p.recipe.round import RoundRecipe
 from prime_p2p.recipe.run import RunRecipe
 from prime_p2p.recipe.section import Section
+from prime_p2p.recipe.writing import written
 
 
 class Recipe(Section):
@@ -96,6 +97,10 @@ class Recipe(Section):
             BadInput: it is not the answer of a recipe.
         """
         return cls.from_table(shared, "the description of the run")
+
+    def to_toml(self) -> str:
+        """All of it, also what nobody has set, as `load` reads it."""
+        return written(self.model_dump(mode="json")) + "\n"
 
     def shared(self) -> dict[str, dict[str, Any]]:
         """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""

@@ -199,6 +199,14 @@ def test_a_slower_link_than_a_peer_says_comes_with_the_bandwidth_to_say() -> Non
     is_a("warning", checks.bandwidth(Bandwidth(300.0, 3.0)), "3.0 Mbit/s down")
 
 
+def test_a_run_says_which_bandwidth_is_enough() -> None:
+    slow, fast = replace(NEEDS, rate=2.5), replace(NEEDS, rate=250.0)
+    is_a("ok", checks.bandwidth(Bandwidth(9.94, 3.0), slow), "the run needs 2.5 each way", "--bandwidth 9.9")
+    is_a("warning", checks.bandwidth(Bandwidth(300.0, 240.0), fast), "the run needs 250 each way")
+    (found,) = [one for one in checks.judge(MACHINE, NETWORK, GPU, fast) if one.name == "bandwidth"]
+    is_a("warning", found, "200 up", "needs 250")
+
+
 def test_lines_are_one_each_whatever_is_in_them_and_json_has_it_all() -> None:
     findings = [
         Finding("python", "ok", "3.11"),

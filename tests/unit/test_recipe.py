@@ -329,6 +329,16 @@ def test_whatever_the_other_side_claims_the_difference_is_one_short_line(theirs:
     assert len(difference) < 1000
 
 
+@pytest.mark.parametrize("path", sorted(TINY.parent.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_that_is_written_reads_as_the_same(path: Path, tmp_path: Path) -> None:
+    recipe = Recipe.load(
+        path, ['data.licence="a \\"b\\" \\\\ \\u202e \\u0007 \U0001f600"', "inner.learning_rate=1e-05"]
+    )
+    (tmp_path / "again.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    assert Recipe.load(tmp_path / "again.toml") == recipe
+    assert all(line.isprintable() for line in recipe.to_toml().splitlines())
+
+
 def test_reading_a_recipe_loads_no_array_library() -> None:
     program = "import sys, prime_p2p.recipe; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
