@@ -29,6 +29,7 @@ from prime_p2p.options import (
     LogLevelOption,
     ParentOption,
     PortOption,
+    QuicOption,
     RecipeOption,
     RelayedOption,
     SetOption,
@@ -79,6 +80,7 @@ def swarm(
 def bootstrap(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 31337,
     host: HostOption = None,
+    quic: QuicOption = False,
     identity: Annotated[Path, typer.Option(metavar="FILE", help="Private key, made when missing.")] = Path(
         "identity.key"
     ),
@@ -113,6 +115,7 @@ def bootstrap(
         announce=tuple(announce or ()),
         relay=RelayLimits(relay_peers, gigabytes=relay_gigabytes),
         may_be_first=True,
+        quic=quic,
     )
     bootstrap_node.run(config, lambda address: print(address, flush=True), watch_parent=watch_parent)
     return 0
@@ -128,6 +131,7 @@ def peer(
     port: PortOption = None,
     announce: AnnounceOption = None,
     relayed: RelayedOption = False,
+    quic: QuicOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
     bandwidth: BandwidthOption = 100.0,
@@ -154,7 +158,7 @@ def peer(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed),
+            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
             json=as_json,

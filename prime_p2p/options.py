@@ -64,6 +64,9 @@ PortOption = Annotated[
 RelayedOption = Annotated[
     bool, typer.Option("--relayed", help="Be reached through relays; by default only where others cannot dial us.")
 ]
+QuicOption = Annotated[
+    bool, typer.Option("--quic", help="Listen on QUIC too, at the UDP port of the same number; slower than TCP.")
+]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]

@@ -132,6 +132,7 @@ def place_of(
     bandwidth: float,
     *,
     relayed: bool = False,
+    quic: bool = False,
 ) -> SwarmOptions:
     """Where a peer is, from its options: without them at all addresses, and at the usual port or the next free one."""
     return SwarmOptions(
@@ -142,6 +143,7 @@ def place_of(
         bandwidth,
         or_next=port is None,
         relayed=relayed,
+        quic=quic,
     )
 
 
