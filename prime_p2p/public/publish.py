@@ -86,25 +86,42 @@ def publish(
     Raises BadInput where the wish cannot be granted, Unreachable where nobody takes the manifest.
     """
     address = RunAddress(bootstrap[0], name, fingerprint(author.peer_id))
-    run, kept = address.run, author.path.with_name(f"{name}.manifest")
-    seen = on_a_node(bootstrap, partial(_seen, run))
-    found = max(filter(None, (seen.signed, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
-    before = found.manifest if found else None
-    wish = _with_whole_ids(wish, {*seen.peers, *(before.admission.banned if before else ())})
-    if before is not None:
-        manifest = following(before, wish, seen.progress)
-    elif wish.recipe is None:
-        raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
-    else:
+    kept = kept_in(_kept_at(name, author), address.run)
+
+    async def change(node: Node) -> Published | None:
+        """In the same visit as the look at where the run is: the notice runs from that moment."""
+        seen = await _seen(address.run, node)
+        found = max(filter(None, (seen.signed, kept)), key=lambda one: one.seal.order, default=None)
+        if found is None:
+            return None
+        before = found.manifest
+        wanted = _with_whole_ids(wish, {*seen.peers, *before.admission.banned})
+        signed = _signed(following(before, wanted, seen.progress), author)
+        await _put(signed, node)
+        return Published(address, signed, before)
+
+    published = on_a_node(bootstrap, change)
+    if published is None:
+        if wish.recipe is None:
+            raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
         recipe = wish.recipe.with_overrides(wish.sets)
         new = replace(wish, recipe=recipe, sets=(), bootstraps=wish.bootstraps or bootstrap)
-        manifest = first(name, author, new, initial_state(recipe))
+        signed = _signed(first(name, author, _with_whole_ids(new, ()), initial_state(recipe)), author)
+        on_a_node(bootstrap, partial(_put, signed))
+        published = Published(address, signed, None)
+    write(published.signed, _kept_at(name, author))
+    return published
+
+
+def _kept_at(name: str, author: Identity) -> Path:
+    return author.path.with_name(f"{name}.manifest")
+
+
+def _signed(manifest: Manifest, author: Identity) -> SignedManifest:
+    """Signed, unless it is one that nobody could go by. Raises BadInput."""
     check_signable(manifest)
     signed = SignedManifest.sign(manifest, author)
-    SignedManifest.opened(signed.body, signed.seal, run)  # what nobody could go by is not published
-    on_a_node(bootstrap, partial(_put, signed))
-    write(signed, kept)
-    return Published(address, signed, before)
+    return SignedManifest.opened(signed.body, signed.seal, manifest.run)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
         assert third.wait() == 2
         assert "admits this peer no more" in third.stderr
 
-        wish = ["--set", "outer.momentum=0.25", "--pause", "--notice", "20"]
+        wish = ["--set", "outer.momentum=0.25", "--pause", "--notice", "30"]
         changed = author.published(inside, str(RECIPE), *overrides(), *wish)
         (change,) = changed["changes"]
         assert (change["values"], change["phase"]) == ({"outer.momentum": 0.25}, "pause")
@@ -115,6 +115,13 @@ def test_a_run_that_nobody_published_a_foreign_key_and_a_machine_that_is_too_sma
         assert (foreign.returncode, "not that of the author" in foreign.stderr) == (2, True)
         uninvited = command("join", run["address"], "--yes", "--dir", str(tmp_path / "peer"), "--host", "127.0.0.1")
         assert (uninvited.returncode, "is invited" in uninvited.stderr) == (2, True)
+
+        place = ["--dir", str(tmp_path / "peer"), "--host", "127.0.0.1", "--json"]
+        fit = command("doctor", run["address"], *place)
+        assert fit.returncode == 0, fit.stdout
+        checks = {check["name"]: check for check in json.loads(fit.stdout)["checks"]}
+        assert "the recipe needs" in checks["memory"]["text"]
+        assert checks["swarm"]["result"] == "ok"
 
         address = run["address"][:-1] + ("1" if run["address"][-1] != "1" else "2")
         another = command("join", address, "--yes", "--dir", str(tmp_path / "peer"))
