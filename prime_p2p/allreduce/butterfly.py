@@ -29,12 +29,12 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from prime_p2p.allreduce import codec
 from prime_p2p.allreduce import plan as plans
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
+from prime_p2p.allreduce.mean import average
 from prime_p2p.allreduce.plan import CHUNK_BLOCKS, MOST_LANES, Plan
 from prime_p2p.errors import PrimeError
 from prime_p2p.network import dropped
@@ -276,26 +276,20 @@ class Exchange:
     async def _add_up(self) -> None:
         """Average our own part, chunk by chunk, in the order of the group."""
         loop = asyncio.get_running_loop()
+        coefficients = [self.plan.coefficient(peer) for peer in self.plan.contributors]
         for index, blocks in enumerate(self._own_chunks):
             chunks = []
             for peer in self.plan.contributors:
                 own = peer == self.plan.me
                 chunks.append(self._mine.slice(*blocks) if own else await self._inbox[peer][index])
             out = self._update.slice(*blocks)
-            await loop.run_in_executor(self._executor, partial(self._average, chunks, out))
+            await loop.run_in_executor(self._executor, partial(average, chunks, coefficients, out))
             for peer, chunk in zip(self.plan.contributors, chunks, strict=True):
                 if peer != self.plan.me:
                     self._spare.give_back(chunk)
             async with self._reduced_more:
                 self._reduced += 1
                 self._reduced_more.notify_all()
-
-    def _average(self, chunks: list[BlockVector], out: BlockVector) -> None:
-        if len(chunks) == 1:  # a mean of one: its bytes, not a second rounding of them
-            np.copyto(out.values, chunks[0].values)
-            np.copyto(out.scales, chunks[0].scales)
-            return
-        codec.average(chunks, [self.plan.coefficient(peer) for peer in self.plan.contributors], out)
 
 
 _LOOKS = 4  # looks at the other streams within the time that nothing may move
