@@ -179,11 +179,11 @@ def export(
     from transformers.utils import logging
 
     from prime_p2p.training.export import export as write
-    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
     logging.disable_progress_bar()
     checkpoint = newest_checkpoint(directory)
-    write(saved_model(checkpoint), out)
+    write(saved_model(checkpoint), out, saved_tokenizer(directory, checkpoint))
     print(f"the model after outer step {checkpoint.outer.step} of run {checkpoint.run} is in {out}")
     return 0
 
@@ -192,16 +192,30 @@ def export(
 def generate(
     directory: DirArgument,
     text: Annotated[str, typer.Argument(help="What the text begins with.", show_default=False)],
-    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Bytes to add, at most.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, max=100, metavar="T", help="0 takes the likeliest byte.")] = 0.8,
+    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to add, at most.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, max=100, metavar="T", help="0 takes the likeliest token.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="S", help="Another seed, another text.")] = 0,
 ) -> int:
     """Complete a text with the model of a peer's newest checkpoint."""
     from prime_p2p.training.generate import complete
-    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
-    model = saved_model(newest_checkpoint(directory))
-    print(text + complete(model, text, tokens, temperature, seed))
+    checkpoint = newest_checkpoint(directory)
+    tokenizer = saved_tokenizer(directory, checkpoint)
+    print(text + complete(saved_model(checkpoint), text, tokens, temperature, seed, tokenizer))
+    return 0
+
+
+@app.command()
+def coverage(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of peers.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say what of the training text peers have read together: sequences read, skipped, and read twice."""
+    from prime_p2p.monitor import samples
+
+    found = samples.coverage({str(folder): samples.read_samples(folder) for folder in folders})
+    print(json.dumps(found, indent=2) if as_json else samples.coverage_table(found))
     return 0
 
 

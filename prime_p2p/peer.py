@@ -16,13 +16,13 @@ from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
 from prime_p2p.news import News
+from prime_p2p.reader import Reader
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.follow import Diverged
 from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.terms import Course
-from prime_p2p.training.data import Corpus, Sampler, validation_sequences
 from prime_p2p.training.trainer import Trainer
 
 START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
@@ -42,26 +42,25 @@ class Peer:
         self.recipe = recipe = course.terms.base
         self.swarm = swarm
         self.news = news
-        text = Corpus.load(recipe.data, course.data_folder)
-        context = recipe.model.context
-        self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
-        self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
+        self.reader = Reader(recipe, course.data_folder, directory, swarm.peer_id, news.reporter.log)
         self.trainer = Trainer(recipe, device, course.data_folder)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
-        self.batches = 0  # drawn so far: the position in the data
         self.paused_at: int | None = None  # the outer step at which the run is paused
         self.losses: list[float] = []  # of the inner steps since the last commit
         swarm.on_phase = news.phase
         self.diloco = self._join(directory, course.initial_digest)
+        self.reader.keep_tokenizer()
 
     def _join(self, directory: Path, initial_digest: bytes | None) -> DiLoCo:
         saved = self.checkpoints.load_newest()
         saved_at = saved.outer.step if saved else 0
+        description = self.recipe.shared()
+        description["data"]["tokenizer_hash"] = self.reader.tokenizer.hash
         options = DiLoCoOptions(
             directory / "journal",
             journal_keep=self.recipe.checkpoint.every,  # so that it leads on from the newest checkpoint
-            description=self.recipe.shared(),
+            description=description,
             resume=saved,
             explosion_factor=self.recipe.round.explosion_factor,
             serving=ServingLimits(self.recipe.serving.rate, self.recipe.serving.at_once),
@@ -77,7 +76,7 @@ class Peer:
         if saved is not None:
             before = self.recipe.round.inner_steps_before
             missed = max(0, before(diloco.state.step) - before(saved_at))
-            self.batches = saved.local.position + missed  # those of outer steps that were made since are not new
+            self.reader.drawn = saved.local.position + missed  # those of outer steps that were made since are not new
             self.news.reporter.note(f"resumed from {directory}, at outer step {saved_at} when it was saved")
         self.news.joined(diloco)
         others = self.recipe.round.start_with - 1
@@ -89,6 +88,11 @@ class Peer:
 
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
+        with self.reader:
+            self._train(signals)
+            self.reader.note(self.diloco)
+
+    def _train(self, signals: StopSignals) -> None:
         try:
             if self.diloco.inner_step >= self.diloco.inner_steps:  # the round that a signal came into
                 self.after_outer_step(self.diloco.outer_step())
@@ -105,9 +109,9 @@ class Peer:
             self.saver.finish()
             raise  # this state is of no use to anybody
         except PrimeError:
-            self.saver.save_if_possible(self.diloco.checkpoint(self.batches))
+            self.saver.save_if_possible(self.diloco.checkpoint(self.reader.drawn))
             raise
-        self.saver.save(self.diloco.checkpoint(self.batches))
+        self.saver.save(self.diloco.checkpoint(self.reader.drawn))
         hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
         self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
         if signals.first is None:
@@ -140,8 +144,7 @@ class Peer:
     def inner_step(self) -> None:
         """One step of the inner optimizer on this peer's own next batch."""
         started = time.monotonic()
-        batch = self.sampler.batch(self.batches)
-        self.batches += 1
+        batch = self.reader.next(self.diloco)
         inner = self.terms.recipe_at(self.diloco.state.step).inner
         self.losses.append(self.trainer.step(batch, inner, self.global_step))
         self.news.inner_step(self.diloco, self.losses[-1], batch.targets / (time.monotonic() - started))
@@ -154,6 +157,7 @@ class Peer:
     def after_outer_step(self, outcome: OuterStep) -> None:
         """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""
         self.saver.poll()
+        self.reader.note(self.diloco, () if outcome.round.group is None else outcome.round.group.peer_ids)
         if not outcome.committed:
             self.news.missed(outcome)
             return
@@ -162,13 +166,14 @@ class Peer:
             self.news.outer_step(outcome, loss, self._evaluate(outcome))
             every = self.recipe.checkpoint.every
             if every and outcome.outer_step % every == 0:
-                self.saver.begin(self.diloco.checkpoint(self.batches))
+                self.saver.begin(self.diloco.checkpoint(self.reader.drawn))
         self.losses.clear()
 
     def _evaluate(self, outcome: OuterStep) -> float | None:
-        """The validation loss of the anchor, which the parameters now equal; the first of a group finds it for all."""
-        every = self.recipe.eval.every
-        our_turn = outcome.round.group is not None and outcome.round.group.peer_ids[0] == self.swarm.peer_id
-        if not every or outcome.outer_step % every or not our_turn:
+        """The validation loss of the anchor, which the parameters now equal; the peers of a group take turns."""
+        every, group = self.recipe.eval.every, outcome.round.group
+        if group is None or not every or outcome.outer_step % every:
             return None
-        return self.trainer.validation_loss(self.validation)
+        peers = sorted(group.peer_ids)
+        turn = peers[outcome.outer_step // every % len(peers)]
+        return self.trainer.validation_loss(self.reader.validation) if turn == self.swarm.peer_id else None

@@ -110,7 +110,7 @@ class Recipe(Section):
             "eval": True,
             "serving": True,
             "run": {"outer_steps", "start"},
-            "data": {"licence"},
+            "data": {"licence", "mirror", "tokenizer", "cache"},
             "inner": {"accumulation"},
             "model": {"source", "revision"},
             "round": {"start_with", "explosion_factor"},

@@ -11,6 +11,7 @@ from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoint
 from prime_p2p.state.checkpoints import of_peer
 from prime_p2p.training import model as models
+from prime_p2p.training.data.tokenizer import KEPT, ByteTokenizer, Tokenizer, read
 from prime_p2p.training.flat import FlatParameters
 
 
@@ -41,3 +42,18 @@ def saved_model(checkpoint: Checkpoint) -> PreTrainedModel:
     model = models.build(recipe.model, recipe.run.seed, trained=True)
     FlatParameters(model).write(0, checkpoint.anchor)
     return model.eval()
+
+
+def saved_tokenizer(folder: Path, checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer that the model of a peer's folder was trained with.
+
+    Raises:
+        BadInput: it is not in the folder, or another one is.
+    """
+    expected = recipe_of(checkpoint).data.tokenizer_hash
+    if not expected:
+        return ByteTokenizer()
+    tokenizer = read(folder / KEPT)
+    if tokenizer.hash != expected:
+        raise BadInput(f"{folder / KEPT}: is not the tokenizer {expected} that the checkpoint was trained with")
+    return tokenizer

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from prime_p2p.agreement import first_difference
 from prime_p2p.errors import BadInput
-from prime_p2p.recipe import Recipe
+from prime_p2p.recipe import DataRecipe, Recipe
 
 TINY = Path(__file__).parents[2] / "peers" / "tiny.toml"
 
@@ -182,6 +182,21 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[run]", "outer = 3\n[run]", "outer: must be a table (got 3)"),
         ("[run]", "[data]\nvalidation_share = 1.0\n[run]", "data.validation_share: must be less than 1 (got 1.0)"),
         ("[run]", '[data]\nsource = ""\n[run]', 'data.source: must not be empty (got "")'),
+        (
+            "[run]",
+            '[data]\nformat = "jsonl"\n[run]',
+            'data.format: must be "text" where data.source is "python-stdlib" (got "jsonl")',
+        ),
+        (
+            "[run]",
+            "[data]\nrecords = 5\n[run]",
+            "data.records: must be 0 where files are documents; exclude some of them (got 5)",
+        ),
+        (
+            "[run]",
+            '[data]\nmirror = "c4"\n[run]',
+            'data.mirror: stands for a data.source that begins with "hf:" (got "python-stdlib")',
+        ),
         ('[run]\nname = "smallest"', "", "run: this section is missing"),
     ],
 )
@@ -268,7 +283,7 @@ def test_what_peers_share_is_everything_but_housekeeping(smallest: Path) -> None
     shared = Recipe.load(smallest).shared()
     assert set(shared) == {"run", "model", "data", "inner", "outer", "round"}
     assert set(shared["run"]) == {"name", "seed"}
-    assert set(shared["data"]) == {"source", "validation_share", "exclude"}
+    assert set(shared["data"]) == set(DataRecipe.model_fields) - {"licence", "mirror", "tokenizer", "cache"}
     assert shared["inner"]["betas"] == [0.9, 0.95]
 
 
