@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers.modeling_utils import PreTrainedModel
@@ -106,3 +106,20 @@ def _groups(recipe: InnerRecipe, parameters: Sequence[torch.nn.Parameter]) -> li
 def _momentum(recipe: InnerRecipe) -> dict[str, Any]:
     """That of Muon and SGD; there is nothing to look ahead along where there is none."""
     return {"momentum": recipe.momentum, "nesterov": recipe.nesterov and recipe.momentum > 0}
+
+
+class Forgetful(Protocol):
+    """What an optimizer has kept of the steps so far."""
+
+    def clear(self) -> None: ...
+
+
+class Stateful(Protocol):
+    """An optimizer, to whoever saves it, or has it begin anew."""
+
+    @property
+    def state(self) -> Forgetful: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
