@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from prime_p2p.options import (
     BandwidthOption,
     BootstrapOption,
     DeviceOption,
+    DevicesOption,
     DirectoryOption,
     EventsOption,
     HostOption,
@@ -134,6 +136,7 @@ def peer(
     quic: QuicOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
     sets: SetOption = None,
     init: Annotated[
@@ -149,10 +152,14 @@ def peer(
     from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.recipe import Recipe
+    from prime_p2p.training.ranks.launch import Launch
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
+    launch = Launch.of(devices)
+    if launch.rank:
+        return launch.serve()
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
-    check_device(device)
+    check_device(device, launch.ranks)
     return run(
         PeerOptions(
             recipe=loaded,
@@ -161,6 +168,7 @@ def peer(
             swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
+            launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
         )
@@ -330,12 +338,12 @@ def doctor(
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Whatever a user can cause ends in one line on standard error, without a traceback."""
     _hold_standard_descriptors()
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(arguments, prog_name="prime-p2p", standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="prime-p2p", standalone_mode=False)
     except PrimeError as error:
         _complain(str(error))
         code = error.exit_code

@@ -36,6 +36,7 @@ from prime_p2p.swarm.runner import RoundResult
 from prime_p2p.swarm.swarm import Swarm
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.training.flat import FlatParameters
+from prime_p2p.training.optimizer import Stateful
 from prime_p2p.training.pseudo_gradient import PseudoGradient, UnfitPseudoGradient
 
 logger = logging.getLogger(__name__)
@@ -104,8 +105,8 @@ class DiLoCo:
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        inner_optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | FlatParameters,
+        inner_optimizer: Stateful,
         swarm: Swarm,
         inner_steps: int | Callable[[int], int],
         outer: OuterOptimizer | OuterTerms | None = None,
@@ -121,7 +122,7 @@ class DiLoCo:
         self.inner_optimizer = inner_optimizer
         outer = outer or OuterOptimizer()
         self.terms = Unchanging(outer) if isinstance(outer, OuterOptimizer) else outer
-        self.parameters = FlatParameters(model)
+        self.parameters = model if isinstance(model, FlatParameters) else FlatParameters(model)
         self._shared = {
             "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
             "round": {"inner_steps": first_ones, "codec": options.codec},

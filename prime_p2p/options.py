@@ -71,6 +71,10 @@ ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")]
+DevicesOption = Annotated[
+    int,
+    typer.Option("--devices", min=0, max=64, metavar="K", help="Share the model among so many GPUs, a process each."),
+]
 BandwidthOption = Annotated[
     float,
     typer.Option(

@@ -7,22 +7,25 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
 from prime_p2p.news import News
 from prime_p2p.reader import Reader
+from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.follow import Diverged
 from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.terms import Course
+from prime_p2p.training.ranks.crew import RankLost
+from prime_p2p.training.ranks.trainer import ShardedTrainer
 from prime_p2p.training.trainer import Trainer
 
 START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
@@ -33,7 +36,14 @@ LAST_ONES = 5.0  # seconds that a peer at the end of the run stays for those who
 class Peer:
     """One peer of a run: its model, its data, and the loop that trains them."""
 
-    def __init__(self, course: Course, directory: Path, device: torch.device, swarm: Swarm, news: News) -> None:
+    def __init__(
+        self,
+        course: Course,
+        directory: Path,
+        trainer_of: Callable[[Recipe], Trainer | ShardedTrainer],
+        swarm: Swarm,
+        news: News,
+    ) -> None:
         """Build everything, and join with the state on this peer's own disk, or else with the state that others hold.
 
         Raises BadInput where the data, a checkpoint or the run of the others does not fit the recipe.
@@ -43,7 +53,7 @@ class Peer:
         self.swarm = swarm
         self.news = news
         self.reader = Reader(recipe, course.data_folder, directory, swarm.peer_id, news.reporter.log)
-        self.trainer = Trainer(recipe, device, course.data_folder)
+        self.trainer = trainer_of(recipe, course.data_folder)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
         self.paused_at: int | None = None  # the outer step at which the run is paused
@@ -70,7 +80,7 @@ class Peer:
         )
         try:
             inner_steps, trainer = self.recipe.round.inner_steps_at, self.trainer
-            diloco = DiLoCo(trainer.model, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
+            diloco = DiLoCo(trainer.parameters, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
@@ -105,9 +115,9 @@ class Peer:
                     self.after_outer_step(outcome)
         except Leaving:
             self.news.reporter.log("told to stop in the middle of a transfer")
-        except Diverged:
+        except (Diverged, RankLost):  # this state is of no use to anybody, or not all here any more
             self.saver.finish()
-            raise  # this state is of no use to anybody
+            raise
         except PrimeError:
             self.saver.save_if_possible(self.diloco.checkpoint(self.reader.drawn))
             raise
@@ -177,3 +187,9 @@ class Peer:
         peers = sorted(group.peer_ids)
         turn = peers[outcome.outer_step // every % len(peers)]
         return self.trainer.validation_loss(self.reader.validation) if turn == self.swarm.peer_id else None
+
+
+if __name__ == "__main__":  # as torchrun starts it
+    from prime_p2p.cli import main
+
+    main(["peer", *sys.argv[1:]])

@@ -16,6 +16,7 @@ from prime_p2p.options import (
     BandwidthOption,
     BootstrapOption,
     DeviceOption,
+    DevicesOption,
     DirectoryOption,
     EventsOption,
     HostOption,
@@ -225,6 +226,7 @@ def join(
     quic: QuicOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
@@ -239,12 +241,14 @@ def join(
     from prime_p2p.public.look import look_at
     from prime_p2p.public.public_run import PublicRun
     from prime_p2p.public.run_address import RunAddress
+    from prime_p2p.training.ranks.launch import Launch
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     parsed = RunAddress.parse(address)
     os.environ.pop(INVITATION, None)  # it is no business of the processes that this one starts
     invitation = Invitation.from_text(token) if token else None
-    check_device(device)
+    launch = Launch(max(1, devices))
+    check_device(device, launch.ranks)
     directory = directory or Path("runs") / parsed.name
     look = look_at(parsed, directory)
     joining.check_goes_on(look)
@@ -264,6 +268,7 @@ def join(
             swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
+            launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
             public=public,

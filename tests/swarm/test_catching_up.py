@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def test_a_late_joiner_has_the_learning_rate_and_the_inner_steps_of_all_others(t
 
     from prime_p2p.peer import Peer as TrainingPeer
     from prime_p2p.schedules import inner_rate
+    from prime_p2p.training.trainer import Trainer
 
     schedule, made = "[[1, 3], [3, 5]]", 4
     settings = SMALL | {"round.inner_steps": 2, "round.inner_steps_schedule": schedule, "eval.every": 0}
@@ -102,9 +104,11 @@ def test_a_late_joiner_has_the_learning_rate_and_the_inner_steps_of_all_others(t
     recipe = Recipe.load(RECIPE, [f"{key}={value}" for key, value in settings.items()])
     options = SwarmOptions(policy=RoundPolicy(patience=10.0, grace=2.0, stall_timeout=5.0))
 
+    trainer_of = partial(Trainer, device=torch.device("cpu"))
+
     def peer_of(name: str, swarm: Swarm) -> TrainingPeer:
         folder = tmp_path / name
-        return TrainingPeer(Course(Terms(recipe)), folder, torch.device("cpu"), swarm, News(reporter, logs[name]))
+        return TrainingPeer(Course(Terms(recipe)), folder, trainer_of, swarm, News(reporter, logs[name]))
 
     with (
         open_reporter(True) as reporter,
