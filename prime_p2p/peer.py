@@ -99,8 +99,23 @@ class Peer:
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
         with self.reader:
-            self._train(signals)
+            try:
+                self._train(signals)
+                last = self.diloco.checkpoint(self.reader.drawn)
+            except (Diverged, RankLost):  # this state is of no use to anybody, or is not whole any more
+                self.saver.finish()
+                raise
+            except PrimeError:
+                self.saver.save_if_possible(self.diloco.checkpoint(self.reader.drawn))
+                raise
+            self.saver.save(last)
             self.reader.note(self.diloco)
+        hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
+        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
+        if signals.first is None:
+            goal = self.diloco.state.step
+            self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
+            self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
 
     def _train(self, signals: StopSignals) -> None:
         try:
@@ -115,19 +130,6 @@ class Peer:
                     self.after_outer_step(outcome)
         except Leaving:
             self.news.reporter.log("told to stop in the middle of a transfer")
-        except (Diverged, RankLost):  # this state is of no use to anybody, or not all here any more
-            self.saver.finish()
-            raise
-        except PrimeError:
-            self.saver.save_if_possible(self.diloco.checkpoint(self.reader.drawn))
-            raise
-        self.saver.save(self.diloco.checkpoint(self.reader.drawn))
-        hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
-        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
-        if signals.first is None:
-            goal = self.diloco.state.step
-            self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
-            self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
 
     @property
     def goal(self) -> float:

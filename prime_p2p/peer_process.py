@@ -100,14 +100,14 @@ def _train(options: PeerOptions, swarm: Swarm, news: tuple[Reporter, MetricsLog]
     from prime_p2p.peer import Peer
 
     course = Course(Terms(options.recipe)) if options.public is None else options.public.course
-    with _trainers(options, swarm) as trainer_of:
+    with _trainers(options) as trainer_of:
         peer = Peer(course, options.directory, trainer_of, swarm, News(*news))
         signals.notify = swarm.hold_no_more
         peer.train(signals)
 
 
 @contextmanager
-def _trainers(options: PeerOptions, swarm: Swarm) -> Iterator[TrainerOf]:
+def _trainers(options: PeerOptions) -> Iterator[TrainerOf]:
     """What makes the trainer of a recipe on the devices of this peer. The processes of the other ranks end with it."""
     import torch
 
@@ -125,7 +125,7 @@ def _trainers(options: PeerOptions, swarm: Swarm) -> Iterator[TrainerOf]:
     threads = max(1, torch.get_num_threads() // ranks)
     torch.set_num_threads(threads)
     with TemporaryFolder() as meeting, closing(options.launch.crew()) as crew:
-        crew.on_loss = swarm.hold_no_more
+        crew.on_loss = partial(os.kill, os.getpid(), signal.SIGTERM)  # to get out of whatever we wait for
         place = Place(0, ranks, device.type, meeting)
         try:
             yield lambda recipe, folder: ShardedTrainer(recipe, place, crew, threads, folder)

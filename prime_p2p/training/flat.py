@@ -29,7 +29,7 @@ class FlatParameters:
     Raises BadInput for a model with nothing to train or with parameters that are not contiguous in memory.
     """
 
-    slice = SLICE
+    slice: int = SLICE
     """Elements that ``add`` and ``equal`` take at a time."""
 
     def __init__(self, model: torch.nn.Module) -> None:

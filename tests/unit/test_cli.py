@@ -180,7 +180,7 @@ def test_the_status_can_be_had_as_json(
 def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     arguments = (
         "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --host ::1 --port 5"
-        " --relayed --quic --announce c --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json"
+        " --relayed --quic --announce c --threads 2 --device cpu --devices 3 --bandwidth 50 --set inner.batch_size=3 --json"
         " --stop-with-parent"
     )
     assert run("peer", *arguments.split()) == 7
@@ -188,7 +188,7 @@ def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_proces
     assert options.recipe.inner.batch_size == 3
     assert (options.bootstrap, options.directory) == (("a", "b"), Path("home"))
     assert options.swarm == SwarmOptions(Path("key"), ("127.0.0.1", "::1"), 5, ("c",), 50.0, relayed=True, quic=True)
-    assert (options.threads, options.device) == (2, "cpu")
+    assert (options.threads, options.device, options.launch.ranks) == (2, "cpu", 3)
     assert (options.json, options.stop_with_parent) == (True, True)
 
 

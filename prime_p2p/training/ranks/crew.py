@@ -49,6 +49,7 @@ class Crew:
         self._lost: RankLost | None = None
         self._lock = threading.Lock()
         self._noticed = threading.Event()
+        self._heard = threading.Event()  # also by the thread that gives orders
         self._closing = threading.Event()
         self._channels = {rank: Channel(end, partial(self._ended, rank)) for rank, end in sockets.items()}
 
@@ -92,6 +93,7 @@ class Crew:
     def close(self) -> None:
         """Have all others end, and wait for those that are children of this process."""
         self._closing.set()
+        self._heard.set()
         for channel in self._channels.values():
             channel.close()
         if self._lost is None:
@@ -117,11 +119,13 @@ class Crew:
     def check(self) -> None:
         """Raises RankLost once a rank is."""
         if self._lost is not None:
+            self._heard.set()
             raise self._lost
 
     def _loss(self, rank: int) -> RankLost:
         """The first rank that was lost: another one may have failed because of it."""
         self._noticed.wait(NOTICE_DEADLINE)
+        self._heard.set()
         return self._lost or RankLost(f"rank {rank} of this peer reads nothing any more{_ADVICE}")
 
     def _ended(self, rank: int) -> None:
@@ -134,7 +138,7 @@ class Crew:
             self._lost = RankLost(f"rank {rank} of this peer {self._how(rank)}{_ADVICE}")
         self._noticed.set()
         self.on_loss()
-        # The main thread may be in a collective that never ends, where it hears nothing.
+        # Whoever gives orders may be in a collective that never ends, where nothing is heard.
         threading.Thread(target=self._end_with_it, name="rank lost", daemon=True).start()
 
     def _how(self, rank: int) -> str:
@@ -148,7 +152,7 @@ class Crew:
         return f"was killed by {Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
 
     def _end_with_it(self) -> None:
-        if not self._closing.wait(LEAVE_DEADLINE):
+        if not self._heard.wait(LEAVE_DEADLINE):
             print(f"prime-p2p: {self._lost}", file=sys.stderr, flush=True)
             os._exit(RankLost.exit_code)
 

@@ -6,7 +6,6 @@ from functools import partial
 
 from prime_p2p.allreduce.codec import Float32
 from prime_p2p.training.flat import FlatParameters
-from prime_p2p.training.ranks import window
 from prime_p2p.training.ranks.crew import Crew
 from prime_p2p.training.ranks.part import Part
 from prime_p2p.training.ranks.window import Window
@@ -15,13 +14,12 @@ from prime_p2p.training.ranks.window import Window
 class SharedParameters(FlatParameters):
     """The vector passes through the window, a piece at a time, to and from which each rank copies what it has."""
 
-    slice = window.ELEMENTS
-
     def __init__(self, crew: Crew, part: Part, window: Window) -> None:
         super().__init__(part.trainer.model)
         self._crew = crew
         self._part = part
         self._window = window.array
+        self.slice = len(window.array)
         self._held = range(0)  # the elements in the window
 
     def changed(self) -> None:

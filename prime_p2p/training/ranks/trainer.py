@@ -17,7 +17,7 @@ from prime_p2p.training.ranks import optimizer_state, sharding
 from prime_p2p.training.ranks.crew import Crew
 from prime_p2p.training.ranks.parameters import SharedParameters
 from prime_p2p.training.ranks.part import Part, Place
-from prime_p2p.training.ranks.window import Window
+from prime_p2p.training.ranks.window import ELEMENTS, Window
 
 
 class ShardedTrainer:
@@ -26,7 +26,7 @@ class ShardedTrainer:
     def __init__(self, recipe: Recipe, place: Place, crew: Crew, threads: int) -> None:
         """Build everything, at all ranks. Raises BadInput where rank 0 has no room for its part, RankLost."""
         self._crew = crew
-        window = Window.create()
+        window = Window.create(ELEMENTS)
         crew.order(
             "build",
             recipe=recipe.model_dump_json(),

@@ -26,7 +26,7 @@ class Window:
         self.array: Float32 = np.frombuffer(mmap.mmap(descriptor, 0), np.float32)
 
     @classmethod
-    def create(cls, elements: int = ELEMENTS) -> Window:
+    def create(cls, elements: int) -> Window:
         """A new one, of zeros. Raises OSError where there is no memory for it."""
         descriptor = os.memfd_create("prime-p2p window")
         os.ftruncate(descriptor, elements * np.dtype(np.float32).itemsize)
