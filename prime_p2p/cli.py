@@ -271,6 +271,7 @@ def plan(
     ] = None,
     step_time: Annotated[float | None, typer.Option(metavar="S", help="Seconds of an inner step.")] = None,
     gpu_memory: Annotated[float | None, typer.Option(metavar="GB", help="Memory of a GPU, to say what fits.")] = None,
+    devices: Annotated[int, typer.Option(min=1, max=64, metavar="K", help="GPUs of each peer.")] = 1,
     sets: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
@@ -280,8 +281,11 @@ def plan(
     from prime_p2p.estimate import Estimate
     from prime_p2p.monitor.needs import Machine, needs_json, needs_text
     from prime_p2p.recipe import Recipe
+    from prime_p2p.training.ranks.launch import Launch
 
-    estimate = Estimate(Recipe.load(find_recipe(recipe), sets or ()), peers)
+    loaded = Recipe.load(find_recipe(recipe), sets or ())
+    Launch(devices).check(loaded.inner)
+    estimate = Estimate(loaded, peers, devices=devices)
     rate = None if bandwidth is None else parse_bandwidth(bandwidth)
     machine = Machine(rate, step_time, None if gpu_memory is None else gpu_memory * 1e9)
     print(json.dumps(needs_json(estimate, machine), indent=2) if as_json else needs_text(estimate, machine))

@@ -75,6 +75,8 @@ class Estimate:
     recipe: Recipe
     peers: int
     gpu: bool = True
+    devices: int = 1
+    """Of each peer, which share its model."""
 
     @cached_property
     def size(self) -> Size:
@@ -92,8 +94,16 @@ class Estimate:
 
     @property
     def model_bytes(self) -> int:
-        """Parameters, gradients and moments, where the model is: on the GPU, or in host memory without one."""
-        return round((TRAINED + moments(self.recipe.inner)) * self.parameters)
+        """Parameters, gradients and moments, where the model is: on each GPU, or in host memory without one.
+
+        Where GPUs share it, each has the layer at work as a whole beside that.
+        """
+        return round((TRAINED + moments(self.recipe.inner)) * self.parameters / self.devices)
+
+    @property
+    def at_a_time(self) -> int:
+        """Sequences that go through the model at a time, on each device."""
+        return min(self.recipe.inner.micro_batch, max(1, self.recipe.inner.batch_size // self.devices))
 
     def activation_bytes(self, sequences: int) -> int:
         """About what an inner step keeps of so many sequences at its peak, which is where the loss is.
@@ -107,12 +117,12 @@ class Estimate:
     @property
     def training_bytes(self) -> int:
         """Where the model is, about: that and the activations of a micro-batch."""
-        return self.model_bytes + self.activation_bytes(self.recipe.inner.micro_batch)
+        return self.model_bytes + self.activation_bytes(self.at_a_time)
 
     @property
     def training_bytes_at_most(self) -> int:
         """Not less than ``training_bytes`` but for scores that an attention keeps, and much faster to find."""
-        tokens = self.recipe.inner.micro_batch * self.recipe.model.context
+        tokens = self.at_a_time * self.recipe.model.context
         return self.model_bytes + _KEPT_OF_A_FEATURE * FLOAT * self.size.features * tokens
 
     def largest_batch(self, memory: float) -> int:
@@ -145,7 +155,10 @@ class Estimate:
 
     @property
     def resume_bytes(self) -> int:
-        """In host memory, at most, for a moment: when a peer that has a GPU resumes from its checkpoint."""
+        """In host memory, at most, for a moment: when a peer that has a GPU resumes from its checkpoint.
+
+        One with several needs as much whenever it saves: what each has of the moments comes together there.
+        """
         return self.checkpoint_bytes + VECTORS * self.vector_bytes
 
     @property

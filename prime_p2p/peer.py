@@ -40,7 +40,7 @@ class Peer:
         self,
         course: Course,
         directory: Path,
-        trainer_of: Callable[[Recipe], Trainer | ShardedTrainer],
+        trainer_of: Callable[[Recipe, Path], Trainer | ShardedTrainer],
         swarm: Swarm,
         news: News,
     ) -> None:

@@ -74,7 +74,7 @@ def run(options: PeerOptions) -> int:
     """
     if options.stop_with_parent:
         stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    options.launch.check_batch(options.recipe.inner.batch_size)
+    options.launch.check(options.recipe.inner)
     logs.at(run=options.recipe.run.name)
     with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
         signals.notify = partial(_leave_before_joining, signals)
@@ -160,7 +160,7 @@ def _check_memory(recipe: Recipe, device: torch.device, ranks: int) -> None:
     gpu = device.type == "cuda"
     space = Space(*torch.cuda.mem_get_info(device)) if gpu else memory()
     if isinstance(space, Space):
-        check_memory(Estimate(recipe, peers=1, gpu=gpu), space.free)
+        check_memory(Estimate(recipe, peers=1, gpu=gpu, devices=ranks if gpu else 1), space.free)
 
 
 def check_device(device: str, ranks: int = 1) -> None:

@@ -36,10 +36,11 @@ def needs_json(estimate: Estimate, machine: Machine) -> dict[str, Any]:
         "licence": estimate.recipe.data.licence,
         "parameters": estimate.parameters,
         "peers": estimate.peers,
+        "devices": estimate.devices,
         "group": estimate.group,
         "gpu_bytes": {
             "model": estimate.model_bytes,
-            "activations_about": estimate.activation_bytes(estimate.recipe.inner.micro_batch),
+            "activations_about": estimate.activation_bytes(estimate.at_a_time),
         },
         "host_bytes": estimate.host_bytes,
         "resume_bytes": estimate.resume_bytes,
@@ -66,23 +67,24 @@ def needs_text(estimate: Estimate, machine: Machine) -> str:
 
 def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
     recipe, shape, keep = estimate.recipe, estimate.size, estimate.recipe.checkpoint.keep
-    at_a_time, context = recipe.inner.micro_batch, recipe.model.context
+    batch, context, several = estimate.at_a_time, recipe.model.context, estimate.devices > 1
     precision = str(estimate.precision).removeprefix("torch.")
-    activations = f"about {size(estimate.activation_bytes(at_a_time))} of activations, in {precision}"
+    activations = f"about {size(estimate.activation_bytes(batch))} of activations, in {precision}"
+    each = f" on each of {estimate.devices} GPUs" if several else ""
     lines = [
         ("run", recipe.run.name),
         ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.width}"),
         ("data", printable(recipe.data.source)),
         ("", printable(f"licence: {recipe.data.licence or 'not said'}")),
-        ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32"),
-        ("", f"{activations}: {at_a_time} sequences of {context} tokens"),
+        ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32{each}"),
+        ("", f"{activations}: {batch} sequences of {context} tokens"),
     ]
     if machine.gpu_bytes is not None:
         lines.append(("", _fits(estimate, machine.gpu_bytes)))
     return [
         *lines,
         ("host memory", f"at most {size(estimate.host_bytes)}, beside PyTorch and the text"),
-        ("", f"at most {size(estimate.resume_bytes)} for a moment, to resume with a GPU"),
+        ("", f"at most {size(estimate.resume_bytes)} for a moment, to resume with a GPU{', and to save' * several}"),
         ("disk", f"at most {size(estimate.disk_bytes)}"),
         ("", f"{keep} checkpoints (up to {size(estimate.checkpoint_bytes)} each), updates, snapshots"),
         ("round", f"every {_inner_steps(recipe.round)}, {_group(estimate)}"),

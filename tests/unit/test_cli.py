@@ -180,8 +180,8 @@ def test_the_status_can_be_had_as_json(
 def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     arguments = (
         "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --host ::1 --port 5"
-        " --relayed --quic --announce c --threads 2 --device cpu --devices 3 --bandwidth 50 --set inner.batch_size=3 --json"
-        " --stop-with-parent"
+        " --relayed --quic --announce c --threads 2 --device cpu --devices 3 --bandwidth 50 --set inner.batch_size=3"
+        " --json --stop-with-parent"
     )
     assert run("peer", *arguments.split()) == 7
     (options,) = peer_options

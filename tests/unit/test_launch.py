@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from prime_p2p.errors import BadInput
+from prime_p2p.recipe import InnerRecipe
 from prime_p2p.training.ranks.launch import Launch
 
 BY_TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "RANK": "3"}
@@ -29,6 +30,13 @@ def test_the_ranks_of_a_peer_are_on_one_machine() -> None:
 
 
 def test_a_batch_that_the_ranks_cannot_share_is_refused() -> None:
-    Launch(4).check_batch(12)
+    Launch(4).check(InnerRecipe(learning_rate=1e-3, batch_size=12))
     with pytest.raises(BadInput, match=r"^inner.batch_size = 10 cannot be shared equally by 4 devices"):
-        Launch(4).check_batch(10)
+        Launch(4).check(InnerRecipe(learning_rate=1e-3, batch_size=10))
+
+
+def test_an_optimizer_that_cannot_be_sharded_is_refused() -> None:
+    inner = InnerRecipe(learning_rate=1e-3, batch_size=4, optimizer="adamw8bit")
+    Launch(1).check(inner)
+    with pytest.raises(BadInput, match="is for peers of one device"):
+        Launch(2).check(inner)

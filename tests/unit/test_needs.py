@@ -33,6 +33,16 @@ def test_every_recipe_has_a_plan(name: str, run: Cli, capsys: pytest.CaptureFixt
     assert max(map(len, output.splitlines())) <= 120
 
 
+def test_gpus_of_one_peer_share_its_model_and_its_batch(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--set", "inner.batch_size=8", "--set", "inner.accumulation=1"]
+    assert run("plan", "1b", "--devices", "8", *small) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "GPU memory      2.20 GB of parameters, gradients and moments, in float32 on each of 8 GPUs" in lines
+    assert "                about 3.97 GB of activations: 1 sequences of 1024 tokens" in lines
+    assert run("plan", "1b", "--devices", "3", "--set", "inner.batch_size=64") == 2
+    assert "cannot be shared equally by 3 devices" in capsys.readouterr().err
+
+
 def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     options = "--bandwidth 500Mbit --step-time 5 --gpu-memory 80 --peers 40"
     assert run("plan", "1b", *options.split()) == 0

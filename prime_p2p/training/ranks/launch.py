@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.recipe import InnerRecipe
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -52,13 +53,15 @@ class Launch:
             raise BadInput(f"--devices {devices}: torchrun has started {ranks} ranks; leave --devices out")
         return cls(ranks, rank, by_torchrun=True)
 
-    def check_batch(self, batch_size: int) -> None:
-        """Raises BadInput where the ranks cannot share a batch."""
-        if batch_size % self.ranks:
+    def check(self, inner: InnerRecipe) -> None:
+        """Raises BadInput where the ranks cannot share a batch, or the optimizer."""
+        if inner.batch_size % self.ranks:
             raise BadInput(
-                f"inner.batch_size = {batch_size} cannot be shared equally by {self.ranks} devices; take a number of "
-                "devices that divides it"
+                f"inner.batch_size = {inner.batch_size} cannot be shared equally by {self.ranks} devices; take a "
+                "number of devices that divides it"
             )
+        if self.ranks > 1 and inner.optimizer == "adamw8bit":
+            raise BadInput('inner.optimizer: "adamw8bit" is for peers of one device; leave --devices out')
 
     def crew(self) -> Crew:
         """The other ranks, for rank 0. Raises PrimeError where they do not come."""

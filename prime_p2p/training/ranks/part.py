@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from prime_p2p.recipe import InnerRecipe, Recipe
 from prime_p2p.training import model as models
@@ -44,8 +44,8 @@ class Place:
 class Part:
     """The part of one rank; ``build`` makes its shard of the model. Raises BadInput where the device has no room."""
 
-    def __init__(self, recipe: Recipe, place: Place, window: Window, build: Callable[[], LlamaForCausalLM]) -> None:
-        self.trainer = Trainer(recipe, place.device, build)
+    def __init__(self, recipe: Recipe, place: Place, window: Window, build: Callable[[], PreTrainedModel]) -> None:
+        self.trainer = Trainer(recipe, place.device, build=build)
         self.parameters, self._optimizer = self.trainer.parameters, self.trainer.optimizer
         self._window = window
         self._first = place.rank == 0
@@ -82,9 +82,9 @@ class Part:
         self._optimizer.state.clear()
 
 
-def build_empty(recipe: Recipe, mesh: DeviceMesh) -> LlamaForCausalLM:
+def build_empty(recipe: Recipe, mesh: DeviceMesh) -> PreTrainedModel:
     """A rank's shard of the model of a recipe, before rank 0 has told it the values."""
     with sharding.without_values():
-        model = models.build(recipe.model, recipe.run.seed)
+        model = models.build(recipe.model, recipe.run.seed, attention=recipe.device.attention, trained=True)
     sharding.shard(model, mesh)
     return model

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from prime_p2p.recipe import InnerRecipe, Recipe
 from prime_p2p.state.tensor_tree import flatten
@@ -23,8 +24,11 @@ from prime_p2p.training.ranks.window import ELEMENTS, Window
 class ShardedTrainer:
     """What a ``Trainer`` is, with the model and the optimizer sharded over the ranks of this peer."""
 
-    def __init__(self, recipe: Recipe, place: Place, crew: Crew, threads: int) -> None:
-        """Build everything, at all ranks. Raises BadInput where rank 0 has no room for its part, RankLost."""
+    def __init__(self, recipe: Recipe, place: Place, crew: Crew, threads: int, folder: Path = Path()) -> None:
+        """Build everything, at all ranks; a relative ``model.source`` begins in ``folder``, at rank 0 alone.
+
+        Raises BadInput where the model cannot be built or has no room here, and RankLost.
+        """
         self._crew = crew
         window = Window.create(ELEMENTS)
         crew.order(
@@ -39,8 +43,8 @@ class ShardedTrainer:
         with crew.naming_the_lost():
             mesh = place.join()
 
-        def build() -> LlamaForCausalLM:
-            model = models.build(recipe.model, recipe.run.seed)
+        def build() -> PreTrainedModel:
+            model = models.build(recipe.model, recipe.run.seed, folder, recipe.device.attention)
             crew.answers()  # all have room for the values
             self._tell_values(FlatParameters(model), window)
             sharding.shard(model, mesh)
