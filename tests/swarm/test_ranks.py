@@ -53,7 +53,8 @@ def test_a_peer_ends_when_a_rank_of_it_is_killed_and_names_it_and_its_checkpoint
         # One with another peer has to wait for that, which is stopped, when it loses its rank.
         peer = start("peer", options=TWO, **{"checkpoint.every": 1, "round.patience": 100.0})
         other = None if alone else start("other", **{"round.patience": 100.0})
-        peer.outer_step(lambda step: step["outer_step"] >= 2 and len(step["group"]) == (1 if alone else 2))
+        peer.event("outer_step")  # after which a checkpoint is begun
+        peer.outer_step(lambda step: len(step["group"]) == (1 if alone else 2))
         if other is not None:
             other.signal(signal.SIGSTOP)
         rank_1(peer).kill()

@@ -34,7 +34,7 @@ def test_every_recipe_has_a_plan(name: str, run: Cli, capsys: pytest.CaptureFixt
 
 
 def test_gpus_of_one_peer_share_its_model_and_its_batch(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--set", "inner.batch_size=8", "--set", "inner.accumulation=1"]
+    small = ("--set", "inner.batch_size=8", "--set", "inner.accumulation=1")
     assert run("plan", "1b", "--devices", "8", *small) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "GPU memory      2.20 GB of parameters, gradients and moments, in float32 on each of 8 GPUs" in lines
