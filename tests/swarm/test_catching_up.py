@@ -103,7 +103,8 @@ def test_a_late_joiner_has_the_learning_rate_and_the_inner_steps_of_all_others(t
     recipe = Recipe.load(RECIPE, [f"{key}={value}" for key, value in settings.items()])
     options = SwarmOptions(policy=RoundPolicy(patience=10.0, grace=2.0, stall_timeout=5.0))
 
-    trainer_of = lambda recipe, folder: Trainer(recipe, torch.device("cpu"), folder)
+    def trainer_of(recipe: Recipe, folder: Path) -> Trainer:
+        return Trainer(recipe, torch.device("cpu"), folder)
 
     def peer_of(name: str, swarm: Swarm) -> TrainingPeer:
         folder = tmp_path / name
