@@ -135,9 +135,8 @@ class DiLoCo:
         self.tokens = local.tokens if local else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
         self._earlier_steps = local.earlier_steps if local else 0  # inner steps behind it, from rounds that were missed
-        directory, self._temporary = options.directory, None
-        if directory is None:
-            self._temporary = TemporaryFolder()
+        if (directory := options.directory) is None:
+            self._temporary = TemporaryFolder()  # goes with this object
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length, options.journal_keep)
         self._go_on_with_the_journal()
