@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from prime_p2p.allreduce.codec import BlockVector, bits_of
-from prime_p2p.allreduce.mean import Room, average
+from prime_p2p.allreduce.mean import average
 from prime_p2p.outer import nesterov
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -68,7 +68,6 @@ class Blocks:
         self._bits = bits_of(codec)
         self._factor = explosion_factor
         self._update = BlockVector.empty(n, self._bits)
-        self._room = Room()
         self._of: dict[Member, PseudoGradient] = {}
 
     def apply(self, state: OuterState, members: Sequence[Member], optimizer: OuterOptimizer) -> None:
@@ -82,7 +81,7 @@ class Blocks:
             mine.contributed()
             taken.append(mine.blocks)
         tokens = sum(member.tokens for member in members)
-        average(taken, [member.tokens / tokens for member in members], self._update, self._room)
+        average(taken, [member.tokens / tokens for member in members], self._update)
         state.apply(self._update, tokens, optimizer)
 
     def sent(self, peers: int) -> int:

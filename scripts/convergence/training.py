@@ -16,6 +16,7 @@ from prime_p2p.recipe import Recipe
 from prime_p2p.training import model as models
 from prime_p2p.training.batch import Batch
 from prime_p2p.training.data import Corpus, Sampler, validation_sequences
+from prime_p2p.training.data.corpus import Places
 from prime_p2p.training.evaluation import validation_loss
 from prime_p2p.training.flat import FlatParameters
 from prime_p2p.training.trainer import Trainer
@@ -44,7 +45,7 @@ def run(setting: Setting, texts: Path = Path()) -> Outcome:
     torch.set_num_threads(1)
     began = time.process_time()
     recipe = setting.recipe()
-    text = Corpus.load(recipe.data, texts)
+    text = Corpus.load(recipe.data, Places(texts))
     judge = Judge(recipe, text)
     curve: list[tuple[int, float]] = []
     loss, sent, note = math.nan, 0, ""

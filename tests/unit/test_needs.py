@@ -38,7 +38,7 @@ def test_gpus_of_one_peer_share_its_model_and_its_batch(run: Cli, capsys: pytest
     assert run("plan", "1b", "--devices", "8", *small) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "GPU memory      2.20 GB of parameters, gradients and moments, in float32 on each of 8 GPUs" in lines
-    assert [line for line in lines if line.endswith("of activations: 1 sequences of 1024 tokens")]
+    assert [line for line in lines if line.endswith("of activations, in bfloat16: 1 sequences of 1024 tokens")]
     assert run("plan", "1b", "--devices", "3", *small) == 2
     assert "cannot be shared equally by 3 devices" in capsys.readouterr().err
 

@@ -18,6 +18,7 @@ from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer
+from prime_p2p.training.batch import Batch
 
 CONSTANT = InnerRecipe(learning_rate=0.5, warmup_steps=4, batch_size=1)
 
@@ -210,7 +211,7 @@ def small_model() -> torch.nn.Module:
 
 def inner_step(model: Any, inner_optimizer: torch.optim.Optimizer, inner: InnerRecipe, step: int) -> float:
     tokens = torch.arange(2 * 17).remainder(7).view(2, 17)
-    loss = models.loss(model, tokens)
+    loss = models.loss(model, Batch(tokens))
     loss.backward()
     optimizer.step(inner_optimizer, inner, step)
     return loss.item()
