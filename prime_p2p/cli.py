@@ -18,6 +18,7 @@ from prime_p2p.monitor import logs
 from prime_p2p.monitor.text import visible
 from prime_p2p.network.ports import PEER_PORT
 from prime_p2p.options import (
+    LOOPBACK,
     AnnounceOption,
     BandwidthOption,
     BootstrapOption,
@@ -29,6 +30,8 @@ from prime_p2p.options import (
     IdentityOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsHostOption,
+    MetricsPortOption,
     ParentOption,
     PortOption,
     QuicOption,
@@ -37,6 +40,7 @@ from prime_p2p.options import (
     SetOption,
     ThreadsOption,
     VerboseOption,
+    metrics_at,
 )
 from prime_p2p.public.commands import app as public
 
@@ -97,6 +101,8 @@ def bootstrap(
     relay_gigabytes: Annotated[
         int, typer.Option(min=1, max=10**6, metavar="GB", help="To relay each way before a connection is made anew.")
     ] = 64,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
     log_format: LogFormatOption = logs.LogFormat.TEXT,
@@ -119,7 +125,8 @@ def bootstrap(
         may_be_first=True,
         quic=quic,
     )
-    bootstrap_node.run(config, lambda address: print(address, flush=True), watch_parent=watch_parent)
+    metrics = metrics_at(metrics_host, metrics_port)
+    bootstrap_node.run(config, lambda address: print(address, flush=True), metrics, watch_parent=watch_parent)
     return 0
 
 
@@ -142,6 +149,8 @@ def peer(
     init: Annotated[
         bool, typer.Option("--init", help="Begin the run if nobody holds a state of it, whatever the recipe says.")
     ] = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
@@ -171,6 +180,7 @@ def peer(
             launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
+            metrics=metrics_at(metrics_host, metrics_port),
         )
     )
 

@@ -52,7 +52,8 @@ class PeerOptions:
     ``directory`` keeps the peer's metrics, journal, checkpoints, the peers it has met and, unless ``swarm`` names
     another file, its identity.
     ``launch`` says how many processes train, each with a device of its own; this one is rank 0 of them.
-    ``public`` is the public run that the recipe is from, if it is from one.
+    ``public`` is the public run that the recipe is from, if it is from one. ``metrics`` are a host and a port to serve
+    some at for Prometheus.
     """
 
     recipe: Recipe
@@ -65,6 +66,7 @@ class PeerOptions:
     json: bool = False
     stop_with_parent: bool = False
     public: PublicRun | None = None
+    metrics: tuple[str, int] | None = None
 
 
 def run(options: PeerOptions) -> int:
@@ -76,7 +78,7 @@ def run(options: PeerOptions) -> int:
         stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     options.launch.check(options.recipe.inner)
     logs.at(run=options.recipe.run.name)
-    with noting_stop_signals() as signals, open_reporter(options.json) as reporter:
+    with noting_stop_signals() as signals, _reporter(options) as reporter:
         signals.notify = partial(_leave_before_joining, signals)
         try:
             with (
@@ -93,6 +95,22 @@ def run(options: PeerOptions) -> int:
         except Stopped:
             reporter.log("stopped before the peer had joined")
     return 0
+
+
+@contextmanager
+def _reporter(options: PeerOptions) -> Iterator[Reporter]:
+    if options.metrics is None:
+        with open_reporter(options.json) as reporter:
+            yield reporter
+        return
+    from prime_p2p.monitor.prometheus import MetricsPage, PrometheusReporter, node_registry
+
+    registry = node_registry(options.recipe.run.name, {})
+    with (
+        MetricsPage(registry, options.metrics),
+        open_reporter(options.json, [PrometheusReporter(registry)]) as reporter,
+    ):
+        yield reporter
 
 
 def _train(options: PeerOptions, swarm: Swarm, news: tuple[Reporter, MetricsLog], signals: StopSignals) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from importlib.metadata import version
 from types import TracebackType
 
@@ -15,20 +16,25 @@ from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Info, Pro
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from prime_p2p.errors import BadInput
+from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import PHASES, RoundMetrics
 from prime_p2p.network import dropped
 
 _PREFIX = "prime_p2p"
 _STOP = 5.0  # seconds for a request that is being answered
+_ABSENT = (OSError, PrimeError, TimeoutError, futures.TimeoutError)  # what a gauge may raise
+
+Gauges = dict[str, tuple[str, Callable[[], float]]]
+"""By name, without the prefix: what it is, and what finds its value when somebody asks."""
 
 
 class MetricsPage:
     """Serves a registry at ``http://HOST:PORT/metrics`` until it is closed."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Serve from now on; port 0 takes a free one. Raises BadInput where that cannot be."""
+    def __init__(self, registry: CollectorRegistry, place: tuple[str, int]) -> None:
+        """Serve from now on, at a host and a port; port 0 takes a free one. Raises BadInput where that cannot be."""
+        host, port = place
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -53,10 +59,12 @@ class MetricsPage:
 
 
 class Looked(Collector):
-    """What is counted elsewhere, and looked at when somebody asks: what was dropped, and ``gauges`` by name, each with
-    its description. One that cannot be had at the moment (its function raises OSError or TimeoutError) is left out."""
+    """What is counted elsewhere, and looked at when somebody asks: what was dropped, and ``gauges``.
 
-    def __init__(self, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
+    A gauge that cannot be had at the moment (it raises OSError, PrimeError or TimeoutError) is left out.
+    """
+
+    def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
@@ -67,12 +75,12 @@ class Looked(Collector):
         for name, (description, value) in self._gauges.items():
             try:
                 found = value()
-            except (OSError, TimeoutError):
+            except _ABSENT:
                 continue
             yield GaugeMetricFamily(f"{_PREFIX}_{name}", description, found)
 
 
-def node_registry(run: str, gauges: dict[str, tuple[str, Callable[[], float]]]) -> CollectorRegistry:
+def node_registry(run: str, gauges: Gauges) -> CollectorRegistry:
     """What there is to know of any node; ``run`` is empty for one that is of no run."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

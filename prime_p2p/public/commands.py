@@ -12,6 +12,7 @@ import typer
 
 from prime_p2p.monitor import logs
 from prime_p2p.options import (
+    LOOPBACK,
     AnnounceOption,
     BandwidthOption,
     BootstrapOption,
@@ -23,6 +24,8 @@ from prime_p2p.options import (
     IdentityOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsHostOption,
+    MetricsPortOption,
     ParentOption,
     PortOption,
     QuicOption,
@@ -30,6 +33,7 @@ from prime_p2p.options import (
     SetOption,
     ThreadsOption,
     VerboseOption,
+    metrics_at,
 )
 from prime_p2p.public import notice
 
@@ -228,6 +232,8 @@ def join(
     device: DeviceOption = "auto",
     devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
@@ -271,6 +277,7 @@ def join(
             launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
+            metrics=metrics_at(metrics_host, metrics_port),
             public=public,
         )
     )

@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The bootstrap addresses of what a command started; nothing is."""
     seen: list[tuple[str, ...]] = []
 
-    def serve(config: NodeConfig, announce: object, *, watch_parent: bool) -> None:
+    def serve(config: NodeConfig, announce: object, metrics: object, *, watch_parent: bool) -> None:
         seen.append(config.bootstrap)
 
     def train(options: peer_process.PeerOptions) -> int:

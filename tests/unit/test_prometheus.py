@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -14,16 +17,18 @@ from test_reporter import METRICS, PROGRESS
 
 from prime_p2p.errors import BadInput
 from prime_p2p.monitor.events import State
-from prime_p2p.monitor.prometheus import MetricsPage, PrometheusReporter, node_registry
+from prime_p2p.monitor.prometheus import Gauges, MetricsPage, PrometheusReporter, node_registry
 from prime_p2p.network import dropped
 
 HOST = "127.0.0.1"
+DASHBOARD = Path(__file__).parents[2] / "peers" / "grafana.json"
+NAME = re.compile(r"\b(?:prime_p2p|process)_\w+")
 
 
 @contextmanager
-def page(gauges: dict | None = None) -> Iterator[tuple[PrometheusReporter, MetricsPage]]:
+def page(gauges: Gauges | None = None) -> Iterator[tuple[PrometheusReporter, MetricsPage]]:
     registry = node_registry("pub", gauges or {})
-    with MetricsPage(registry, HOST, 0) as served:
+    with MetricsPage(registry, (HOST, 0)) as served:
         yield PrometheusReporter(registry), served
 
 
@@ -79,10 +84,21 @@ def test_a_taken_port_is_told_in_one_line() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"^no metrics at {HOST} port {port}: .*--metrics-port[^\n]*$"):
-            MetricsPage(node_registry("pub", {}), HOST, port)
+            MetricsPage(node_registry("pub", {}), (HOST, port))
 
 
 def test_the_port_is_free_again_once_the_page_is_closed() -> None:
     with page() as (_, served):
         port = served.port
-    MetricsPage(node_registry("pub", {}), HOST, port).close()
+    MetricsPage(node_registry("pub", {}), (HOST, port)).close()
+
+
+def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    with page({"connected_peers": ("Of a bootstrap node.", lambda: 1.0)}) as (reporter, served):
+        reporter.outer_step(METRICS)
+        dropped.note("heartbeat", "cut")
+        there = {name.partition("[")[0] for name in scraped(served)}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    shown = [name for panel in panels for target in panel["targets"] for name in NAME.findall(target["expr"])]
+    assert len(shown) >= len(panels)
+    assert set(shown) <= there
