@@ -13,17 +13,21 @@ TOKENS = torch.arange(4 * 17).mul(31).remainder(97).view(4, 17)
 DOCUMENTS = torch.tensor([[0] * 17, [0] * 5 + [1] * 12, [0, 1, 2, 3] + [4] * 13, [7] * 17])
 
 
-def trained(accumulation: int, steps: int = 3) -> tuple[list[float], list[torch.Tensor]]:
+def trained(accumulation: int, batch: Batch, steps: int = 3) -> tuple[list[float], list[torch.Tensor]]:
     recipe = small_recipe("inner.optimizer=sgd", f"inner.accumulation={accumulation}", "inner.warmup_steps=0")
     trainer = Trainer(recipe, torch.device("cpu"))
-    losses = [trainer.step(Batch(TOKENS), recipe.inner, step) for step in range(steps)]
+    losses = [trainer.step(batch, recipe.inner, step) for step in range(steps)]
     return losses, [parameter.detach() for parameter in trainer.model.parameters()]
 
 
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["one text", "documents"])
 @pytest.mark.parametrize("accumulation", [2, 4])
-def test_a_batch_in_parts_leads_where_the_whole_one_leads_and_has_its_loss(accumulation: int) -> None:
-    losses, parameters = trained(accumulation)
-    whole_losses, whole = trained(1)
+def test_a_batch_in_parts_leads_where_the_whole_one_leads_and_has_its_loss(
+    accumulation: int, documents: torch.Tensor | None
+) -> None:
+    batch = Batch(TOKENS, documents)
+    losses, parameters = trained(accumulation, batch)
+    whole_losses, whole = trained(1, batch)
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     for one, other in zip(parameters, whole, strict=True):
         torch.testing.assert_close(one, other)
