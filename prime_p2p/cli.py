@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -352,12 +351,12 @@ def doctor(
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run the command line. Whatever a user can cause ends in one line on standard error, without a traceback."""
     _hold_standard_descriptors()
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        code = app(arguments or ["--help"], prog_name="prime-p2p", standalone_mode=False)
+        code = app(arguments, prog_name="prime-p2p", standalone_mode=False)
     except PrimeError as error:
         _complain(str(error))
         code = error.exit_code

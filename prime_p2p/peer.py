@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 import sys
 import time
 from collections.abc import Callable
@@ -192,6 +193,5 @@ class Peer:
 
 
 if __name__ == "__main__":  # as torchrun starts it
-    from prime_p2p.cli import main
-
-    main(["peer", *sys.argv[1:]])
+    sys.argv.insert(1, "peer")
+    runpy.run_module("prime_p2p.cli", run_name="__main__")
