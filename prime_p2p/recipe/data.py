@@ -1,4 +1,4 @@
-"""[data]"""
+"""The section [data] of a recipe."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""[inner]"""
+"""The section [inner] of a recipe."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""[model]"""
+"""The section [model] of a recipe."""
 
 from pydantic import Field, model_validator
 

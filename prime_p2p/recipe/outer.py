@@ -1,4 +1,4 @@
-"""[outer]"""
+"""The section [outer] of a recipe."""
 
 from pydantic import Field
 

@@ -48,9 +48,9 @@ class Recipe(Section):
 
     @classmethod
     def _overridden(cls, table: dict[str, Any], overrides: Sequence[str], source: str) -> "Recipe":
-        overridden = set()
+        keys, overridden = Keys(cls), set()
         for override in overrides:
-            section, key, value = parse_override(override, Keys(cls))
+            section, key, value = parse_override(override, keys)
             content = table.setdefault(section, {})
             if isinstance(content, dict):  # otherwise the validation below names the section that is no table
                 content[key] = value
@@ -58,7 +58,7 @@ class Recipe(Section):
         try:
             return cls.model_validate(table)
         except ValidationError as error:
-            raise BadInput(first_mistake(error, source, overridden, Keys(cls))) from None
+            raise BadInput(first_mistake(error, source, overridden, keys)) from None
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str) -> "Recipe":
@@ -67,10 +67,7 @@ class Recipe(Section):
         Raises:
             BadInput: a key or value is wrong. One line.
         """
-        try:
-            return cls.model_validate(table)
-        except ValidationError as error:
-            raise BadInput(first_mistake(error, source, set(), Keys(cls))) from None
+        return cls._overridden(dict(table), (), source)
 
     @classmethod
     def from_shared(cls, shared: Mapping[str, Any]) -> "Recipe":

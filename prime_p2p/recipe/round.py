@@ -1,4 +1,4 @@
-"""[round]"""
+"""The section [round] of a recipe."""
 
 from typing import Literal
 

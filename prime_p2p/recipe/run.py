@@ -1,4 +1,4 @@
-"""[run]"""
+"""The section [run] of a recipe."""
 
 import re
 from typing import Literal

@@ -13,12 +13,9 @@ class Batch:
 
     Attributes:
         tokens: int64 [sequences, context + 1].
-        documents: int64 of the same shape: which of the documents that are packed into its sequence each token belongs
-            to; None where a sequence is one text.
     """
 
     tokens: torch.Tensor
-    documents: torch.Tensor | None = None
 
     @property
     def targets(self) -> int:
@@ -27,4 +24,4 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
-        return Batch(self.tokens.to(device), None if self.documents is None else self.documents.to(device))
+        return Batch(self.tokens.to(device))

@@ -22,7 +22,6 @@ from prime_p2p.temporary import TemporaryFolder
 
 OWNER = """
 import sys
-from prime_p2p import temporary
 from prime_p2p.temporary import TemporaryFolder
 folder = TemporaryFolder()
 print(folder.path, flush=True)
