@@ -49,7 +49,7 @@ clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN): pyproject.toml constraints.txt | $(VENV)/bin/pip
+$(RUN): pyproject.toml constraints.txt hatch_build.py prime_p2p/kernels/kernels.c | $(VENV)/bin/pip
 	@echo "Installing prime-p2p and what it needs into $(VENV): PyTorch among it, so 1 GB or more and some minutes"
 	$(INSTALL) . --quiet
 	@touch $@

@@ -29,13 +29,13 @@ class _NotSet:
 _NOT_SET = _NotSet()
 
 
-def _leaves(shared: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for section, content in shared.items():
-        if isinstance(content, Mapping):
-            for key, value in content.items():
-                yield f"{plain(section)}.{plain(key)}", value
+def _leaves(shared: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, Any]]:
+    """The values of a table and its tables, as in model.config.hidden_size: no recipe has deeper ones."""
+    for key, value in shared.items():
+        if isinstance(value, Mapping) and depth > 1:
+            yield from ((f"{plain(key)}.{inner}", leaf) for inner, leaf in _leaves(value, depth - 1))
         else:
-            yield plain(section), content
+            yield plain(key), value
 
 
 def plain(key: object) -> str:

@@ -11,11 +11,12 @@ from prime_p2p.errors import BadInput
 from prime_p2p.outer.journal import JournalEntry, read_update, update_files
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
-from prime_p2p.outer.terms import OuterTerms
+from prime_p2p.outer.terms import OuterTerms, Unchanging
 from prime_p2p.recipe import Recipe
 from prime_p2p.state import checkpoint as files
 from prime_p2p.state.checkpoint import Checkpoint
 from prime_p2p.state.checkpoints import of_peer
+from prime_p2p.terms import Terms
 from prime_p2p.training import model as models
 from prime_p2p.training.flat import FlatParameters
 
@@ -33,7 +34,7 @@ class Known:
 class Audit:
     """Checks a peer's folder without changing it. ``found`` gets a line for each thing that is as it should be,
     ``wrong`` one for each that is not, both in the order of the outer steps. ``terms`` are those of a run whose author
-    may change them; without them the outer optimizer is that of the checkpoints."""
+    may change them; without them they are those of the checkpoints."""
 
     def __init__(
         self,
@@ -80,16 +81,30 @@ class Audit:
             return None
 
     def _initial(self) -> list[Known]:
-        """The state the run began with, which the recipe alone tells."""
-        try:
-            recipe = Recipe.from_shared(self._description)
-        except BadInput:  # somebody's own training loop
+        """The state the run began with, where the recipe alone tells it."""
+        recipe = self._recipe()
+        if recipe is None or recipe.model.weights == "given":
             return []
 
         def build() -> OuterState:
             return OuterState.initial(FlatParameters(models.build(recipe.model, recipe.run.seed)).to_numpy())
 
-        return [Known("the model the recipe begins with", 0, build().digest, build)]
+        try:
+            return [Known("the model the recipe begins with", 0, build().digest, build)]
+        except BadInput:  # weights that were given
+            return []
+
+    def _recipe(self) -> Recipe | None:
+        """That of the checkpoints; None for somebody's own training loop."""
+        try:
+            return Recipe.from_shared(self._description)
+        except BadInput:
+            return None
+
+    def _terms_described(self) -> OuterTerms:
+        """The terms of the checkpoints."""
+        recipe = self._recipe()
+        return Terms(recipe) if recipe else Unchanging(OuterOptimizer(**self._description.get("outer", {})))
 
     def _journal(self) -> list[JournalEntry]:
         """The updates that are whole, oldest first."""
@@ -117,12 +132,12 @@ class Audit:
 
     def _replay(self, known: Known, by_step: dict[int, JournalEntry], states: Sequence[Known]) -> int:
         """Make the outer steps again that lead on from a state, up to the first mismatch; returns how far that is."""
-        state = known.load()
+        state, terms = known.load(), self._terms or self._terms_described()
         confirmed = known.step
         problem = None
         while problem is None and state.step in by_step:
             entry = by_step[state.step]
-            problem = self._step(state, entry, self._outer_at(state.step)) or _other_history(state, states)
+            problem = self._step(state, entry, terms.outer_at(state.step)) or _other_history(state, states)
             confirmed += problem is None
         if confirmed > known.step:
             self._found(
@@ -132,9 +147,6 @@ class Audit:
         if problem is not None:
             self._wrong(f"journal: outer step {confirmed + 1}: {problem}")
         return max(confirmed, state.step)
-
-    def _outer_at(self, step: int) -> OuterOptimizer:
-        return self._terms.outer_at(step) if self._terms else OuterOptimizer(**self._description.get("outer", {}))
 
     def _step(self, state: OuterState, entry: JournalEntry, outer: OuterOptimizer) -> str | None:
         """Make one outer step; returns what is wrong with it."""

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -18,8 +19,12 @@ from prime_p2p.network.dial_back import DialBack
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.speed import Speed
 
+if TYPE_CHECKING:
+    from prime_p2p.monitor.prometheus import MetricsPage
+
 logger = logging.getLogger(__name__)
 
+_ANSWER = 5.0  # seconds for a figure of the metrics
 _LOOK_INTERVAL = 1.0  # seconds between two looks at whether the node still goes on
 
 
@@ -29,19 +34,28 @@ class Stopped(PrimeError):
     exit_code = 130
 
 
-def run(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bool = False) -> None:
+def run(
+    config: NodeConfig,
+    announce: Callable[[str], None],
+    metrics: tuple[str, int] | None = None,
+    *,
+    watch_parent: bool = False,
+) -> None:
     """Serve until a signal says stop, or with ``watch_parent`` until standard input closes.
 
-    ``announce`` is given the multiaddress that others need, once, when the node can be reached at it.
+    ``announce`` is given the multiaddress that others need, once, when the node can be reached at it. ``metrics`` are a
+    host and a port to serve some at for Prometheus.
 
     Raises:
         BadInput, Unreachable: The node cannot be started with this configuration.
         PrimeError: The libp2p daemon ended, and no other one could be started.
     """
-    uvloop.run(_live(config, announce, watch_parent))
+    uvloop.run(_live(config, announce, metrics, watch_parent))
 
 
-async def _live(config: NodeConfig, announce: Callable[[str], None], watch_parent: bool) -> None:
+async def _live(
+    config: NodeConfig, announce: Callable[[str], None], metrics: tuple[str, int] | None, watch_parent: bool
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in stop_signals():
@@ -50,7 +64,9 @@ async def _live(config: NodeConfig, announce: Callable[[str], None], watch_paren
         stop_with_parent(lambda: loop.call_soon_threadsafe(stop.set))
     node = await _created(config, stop)
     logs.at(peer_id=node.peer_id)
+    page = None
     try:
+        page = None if metrics is None else _metrics_page(node, loop, metrics)
         await DialBack(node).serve()
         await Speed(node).serve()
         addresses = await node.addresses()
@@ -63,7 +79,18 @@ async def _live(config: NodeConfig, announce: Callable[[str], None], watch_paren
                 )
             await _wait(stop, _LOOK_INTERVAL)
     finally:
+        if page is not None:
+            await asyncio.to_thread(page.close)
         await node.close()
+
+
+def _metrics_page(node: Node, loop: asyncio.AbstractEventLoop, place: tuple[str, int]) -> MetricsPage:
+    from prime_p2p.monitor.prometheus import MetricsPage, node_registry
+
+    def connected() -> float:
+        return len(asyncio.run_coroutine_threadsafe(node.connections(), loop).result(_ANSWER))
+
+    return MetricsPage(node_registry("", {"connected_peers": ("Peers there is a connection to.", connected)}), place)
 
 
 async def _created(config: NodeConfig, stop: asyncio.Event) -> Node:

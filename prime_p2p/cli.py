@@ -17,23 +17,29 @@ from prime_p2p.monitor import logs
 from prime_p2p.monitor.text import visible
 from prime_p2p.network.ports import PEER_PORT
 from prime_p2p.options import (
+    LOOPBACK,
     AnnounceOption,
     BandwidthOption,
     BootstrapOption,
     DeviceOption,
+    DevicesOption,
     DirectoryOption,
     EventsOption,
     HostOption,
     IdentityOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsHostOption,
+    MetricsPortOption,
     ParentOption,
     PortOption,
+    QuicOption,
     RecipeOption,
     RelayedOption,
     SetOption,
     ThreadsOption,
     VerboseOption,
+    metrics_at,
 )
 from prime_p2p.public.commands import app as public
 
@@ -79,6 +85,7 @@ def swarm(
 def bootstrap(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 31337,
     host: HostOption = None,
+    quic: QuicOption = False,
     identity: Annotated[Path, typer.Option(metavar="FILE", help="Private key, made when missing.")] = Path(
         "identity.key"
     ),
@@ -93,6 +100,8 @@ def bootstrap(
     relay_gigabytes: Annotated[
         int, typer.Option(min=1, max=10**6, metavar="GB", help="To relay each way before a connection is made anew.")
     ] = 64,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
     log_format: LogFormatOption = logs.LogFormat.TEXT,
@@ -113,8 +122,10 @@ def bootstrap(
         announce=tuple(announce or ()),
         relay=RelayLimits(relay_peers, gigabytes=relay_gigabytes),
         may_be_first=True,
+        quic=quic,
     )
-    bootstrap_node.run(config, lambda address: print(address, flush=True), watch_parent=watch_parent)
+    metrics = metrics_at(metrics_host, metrics_port)
+    bootstrap_node.run(config, lambda address: print(address, flush=True), metrics, watch_parent=watch_parent)
     return 0
 
 
@@ -128,13 +139,17 @@ def peer(
     port: PortOption = None,
     announce: AnnounceOption = None,
     relayed: RelayedOption = False,
+    quic: QuicOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
     sets: SetOption = None,
     init: Annotated[
         bool, typer.Option("--init", help="Begin the run if nobody holds a state of it, whatever the recipe says.")
     ] = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
@@ -145,20 +160,26 @@ def peer(
     from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.recipe import Recipe
+    from prime_p2p.training.ranks.launch import Launch
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
+    launch = Launch.of(devices)
+    if launch.rank:
+        return launch.serve()
     loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
-    check_device(device)
+    check_device(device, launch.ranks)
     return run(
         PeerOptions(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed),
+            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
+            launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
+            metrics=metrics_at(metrics_host, metrics_port),
         )
     )
 
@@ -175,11 +196,11 @@ def export(
     from transformers.utils import logging
 
     from prime_p2p.training.export import export as write
-    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
     logging.disable_progress_bar()
     checkpoint = newest_checkpoint(directory)
-    write(saved_model(checkpoint), out)
+    write(saved_model(checkpoint), out, saved_tokenizer(directory, checkpoint))
     print(f"the model after outer step {checkpoint.outer.step} of run {checkpoint.run} is in {out}")
     return 0
 
@@ -188,16 +209,30 @@ def export(
 def generate(
     directory: DirArgument,
     text: Annotated[str, typer.Argument(help="What the text begins with.", show_default=False)],
-    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Bytes to add, at most.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, max=100, metavar="T", help="0 takes the likeliest byte.")] = 0.8,
+    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to add, at most.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, max=100, metavar="T", help="0 takes the likeliest token.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="S", help="Another seed, another text.")] = 0,
 ) -> int:
     """Complete a text with the model of a peer's newest checkpoint."""
     from prime_p2p.training.generate import complete
-    from prime_p2p.training.saved_model import newest_checkpoint, saved_model
+    from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
-    model = saved_model(newest_checkpoint(directory))
-    print(text + complete(model, text, tokens, temperature, seed))
+    checkpoint = newest_checkpoint(directory)
+    tokenizer = saved_tokenizer(directory, checkpoint)
+    print(text + complete(saved_model(checkpoint), text, tokens, temperature, seed, tokenizer))
+    return 0
+
+
+@app.command()
+def coverage(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of peers.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say what of the training text peers have read together: sequences read, skipped, and read twice."""
+    from prime_p2p.monitor import samples
+
+    found = samples.coverage({str(folder): samples.read_samples(folder) for folder in folders})
+    print(json.dumps(found, indent=2) if as_json else samples.coverage_table(found))
     return 0
 
 
@@ -245,6 +280,7 @@ def plan(
     ] = None,
     step_time: Annotated[float | None, typer.Option(metavar="S", help="Seconds of an inner step.")] = None,
     gpu_memory: Annotated[float | None, typer.Option(metavar="GB", help="Memory of a GPU, to say what fits.")] = None,
+    devices: Annotated[int, typer.Option(min=1, max=64, metavar="K", help="GPUs of each peer.")] = 1,
     sets: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
@@ -254,8 +290,11 @@ def plan(
     from prime_p2p.estimate import Estimate
     from prime_p2p.monitor.needs import Machine, needs_json, needs_text
     from prime_p2p.recipe import Recipe
+    from prime_p2p.training.ranks.launch import Launch
 
-    estimate = Estimate(Recipe.load(find_recipe(recipe), sets or ()), peers)
+    loaded = Recipe.load(find_recipe(recipe), sets or ())
+    Launch(devices).check(loaded.inner)
+    estimate = Estimate(loaded, peers, devices=devices)
     rate = None if bandwidth is None else parse_bandwidth(bandwidth)
     machine = Machine(rate, step_time, None if gpu_memory is None else gpu_memory * 1e9)
     print(json.dumps(needs_json(estimate, machine), indent=2) if as_json else needs_text(estimate, machine))
@@ -264,6 +303,12 @@ def plan(
 
 @app.command()
 def doctor(
+    address: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN-ADDRESS]", help="Of a public run, to compare this machine with.", show_default=False
+        ),
+    ] = None,
     bootstrap: Annotated[
         list[str] | None,
         typer.Option("--bootstrap", metavar="MADDR", help="Address of a node of the swarm to join; may be repeated."),
@@ -280,25 +325,24 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Say whether this machine would be a good peer, and what to do where not. The options are those of a peer."""
-    from prime_p2p.builtin_recipes import find_recipe
     from prime_p2p.doctor import finding
     from prime_p2p.doctor.command import examine
-    from prime_p2p.doctor.needs import needs_of
     from prime_p2p.doctor.place import Place
-    from prime_p2p.estimate import Estimate
     from prime_p2p.network.ports import everywhere
-    from prime_p2p.recipe import Recipe
+    from prime_p2p.yardstick import of_recipe, of_run
 
-    loaded = None if recipe is None else Recipe.load(find_recipe(recipe))
-    needs = None if loaded is None else needs_of(Estimate(loaded, loaded.round.max_group))
+    if address is not None and recipe is not None:
+        raise typer.BadParameter("give only one of RUN-ADDRESS and --recipe: a run has a recipe")
     number = PEER_PORT if port is None else port
-    where = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
-    folder = directory or Path("runs")
-    if loaded is not None:
-        where = replace(where, group=loaded.round.max_group)
-        folder = directory or folder / loaded.run.name
+    place = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
     say = partial(print, file=sys.stderr, flush=True) if sys.stderr.isatty() else _say_nothing
-    findings = examine(folder, where, say, needs)
+    run = of_run(address) if address is not None else of_recipe(recipe) if recipe is not None else None
+    folder = directory or Path("runs")
+    if run is not None:
+        known = tuple(dict.fromkeys([*run.bootstrap, *place.bootstrap]))
+        place = replace(place, bootstrap=known, group=run.group or place.group)
+        folder = directory or folder / run.name
+    findings = examine(folder, place, say, run.needs if run else None)
     print(finding.as_json(findings) if as_json else finding.as_lines(findings))
     return finding.exit_code(findings)
 

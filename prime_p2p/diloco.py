@@ -36,6 +36,7 @@ from prime_p2p.swarm.runner import RoundResult
 from prime_p2p.swarm.swarm import Swarm
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.training.flat import FlatParameters
+from prime_p2p.training.optimizer import Stateful
 from prime_p2p.training.pseudo_gradient import PseudoGradient, UnfitPseudoGradient
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class DiLoCo:
 
     Joining happens here: where others hold a state of the run, the model starts from it; otherwise, at a peer that may
     start the run, the model's own parameters are the first anchor. ``inner_optimizer`` stays the caller's and keeps its
-    state over outer steps.
+    state over outer steps. ``inner_steps`` may be a function of the outer step that they lead on from.
 
     Raises BadInput where the others train something else (their first difference is named) or the model has nothing to
     train, PrimeError where others hold the run's state and none of them gives it.
@@ -104,26 +105,27 @@ class DiLoCo:
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        inner_optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | FlatParameters,
+        inner_optimizer: Stateful,
         swarm: Swarm,
-        inner_steps: int,
+        inner_steps: int | Callable[[int], int],
         outer: OuterOptimizer | OuterTerms | None = None,
         options: DiLoCoOptions | None = None,
     ) -> None:
-        if inner_steps < 1:
-            raise BadInput(f"inner_steps must be at least 1, not {inner_steps}")
+        self._inner_steps_at = inner_steps if callable(inner_steps) else lambda _: inner_steps
+        first_ones = self._inner_steps_at(0)
+        if first_ones < 1:
+            raise BadInput(f"inner_steps must be at least 1, not {first_ones}")
         options = options or DiLoCoOptions()
         bits = bits_of(options.codec)
         self.swarm = swarm
         self.inner_optimizer = inner_optimizer
-        self.inner_steps = inner_steps
         outer = outer or OuterOptimizer()
         self.terms = Unchanging(outer) if isinstance(outer, OuterOptimizer) else outer
-        self.parameters = FlatParameters(model)
+        self.parameters = model if isinstance(model, FlatParameters) else FlatParameters(model)
         self._shared = {
             "model": {"parameters": self.parameters.n, "layout": self.parameters.layout},
-            "round": {"inner_steps": inner_steps, "codec": options.codec},
+            "round": {"inner_steps": first_ones, "codec": options.codec},
             "outer": asdict(self.terms.outer_at(0)),
         } | options.description
         self.state = self._first_state(options)
@@ -132,11 +134,9 @@ class DiLoCo:
         """Inner steps since the last outer step was committed or missed."""
         self.tokens = local.tokens if local else 0
         """Tokens behind the pseudo-gradient: since the last outer step that was committed."""
-        # Inner steps behind the pseudo-gradient, from rounds that were missed.
-        self._earlier_steps = local.earlier_steps if local else 0
-        directory, self._temporary = options.directory, None
-        if directory is None:
-            self._temporary = TemporaryFolder()
+        self._earlier_steps = local.earlier_steps if local else 0  # inner steps behind it, from rounds that were missed
+        if (directory := options.directory) is None:
+            self._temporary = TemporaryFolder()  # goes with this object
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length, options.journal_keep)
         self._go_on_with_the_journal()
@@ -149,7 +149,7 @@ class DiLoCo:
         self._pace = 0.0  # seconds that the last outer step took
         self._outer = self.terms.outer_at(0)
         self._joined = False
-        self._usual_seconds = 0.0  # for as many inner steps as make a round
+        self._inner_step_seconds = 0.0  # that an inner step took on the way to the last round
         self._join(options, self._source(directory, options))
 
     def _first_state(self, options: DiLoCoOptions) -> OuterState:
@@ -162,11 +162,9 @@ class DiLoCo:
                     "other versions, see prime-p2p doctor"
                 )
             return initial
-        difference = first_difference(self._shared, saved.description)
-        if saved.run != self.swarm.run or difference is not None:
-            what = (
-                f"run {saved.run!r}" if saved.run != self.swarm.run else f"this run with another recipe: {difference}"
-            )
+        ours, difference = saved.run == self.swarm.run, first_difference(self._shared, saved.description)
+        if not ours or difference is not None:
+            what = f"this run with another recipe: {difference}" if ours else f"run {saved.run!r}"
             raise BadInput(f"the folder has a checkpoint of {what}; give this peer a folder of its own")
         self.parameters.write(0, saved.local.parameters)
         self.inner_optimizer.load_state_dict(saved.local.optimizer)
@@ -204,6 +202,11 @@ class DiLoCo:
 
     # ---- the loop
 
+    @property
+    def inner_steps(self) -> int:
+        """Inner steps from the outer step that this peer is at to the next one."""
+        return self._inner_steps_at(self.state.step)
+
     def step(self, tokens: int = 1) -> OuterStep | None:
         """After an inner step on ``tokens`` tokens: makes an outer step when it is time, and returns what came of it.
 
@@ -225,7 +228,7 @@ class DiLoCo:
         """
         now = time.monotonic()
         if self.inner_step:
-            self._usual_seconds = (now - self._inner_since) / self.inner_step * self.inner_steps
+            self._inner_step_seconds = (now - self._inner_since) / self.inner_step
         self._inner_seconds += now - self._inner_since
         self.catch_up()
         result = self._try_round()
@@ -311,7 +314,7 @@ class DiLoCo:
     def _begin_inner_steps(self, expected: bool) -> None:
         """Hold the state we have, and say when we expect to have done the next inner steps."""
         self._inner_since = time.monotonic()
-        ready_at = clock.now() + self._usual_seconds if self._usual_seconds else 0.0
+        ready_at = clock.now() + self._inner_step_seconds * self.inner_steps if self._inner_step_seconds else 0.0
         self._hold(expected=expected, ready_at=ready_at, pace=self._pace, state="training")
 
     def _hold(self, **changes: Any) -> None:
@@ -330,10 +333,8 @@ class DiLoCo:
     # ---- joining and catching up
 
     def _source(self, directory: Path, options: DiLoCoOptions) -> Source:
-        def state() -> OuterState | None:
-            return self.state if self._joined else None
-
-        return Source(state, self.journal, self._shared, directory, options.serving)
+        journal, serving = self.journal, options.serving
+        return Source(lambda: self.state if self._joined else None, journal, self._shared, directory, serving)
 
     def _join(self, options: DiLoCoOptions, source: Source) -> None:
         resumed = options.resume is not None or self.state.step > 0  # the latter from the journal alone
@@ -345,8 +346,7 @@ class DiLoCo:
         client = StateClient(swarm.node, swarm.run, stall)
         standing = Standing()
         snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)
-        means = Means(client, snapshots, standing, self.journal, source.directory)
-        self._follower = Follower(swarm, means, self.terms)
+        self._follower = Follower(swarm, Means(client, snapshots, standing, self.journal, source.directory), self.terms)
         self._follower.check_agreement(self._shared)
         fetched = None if resumed else self._follower.state_of_the_run(self.state, self._fill, may_start)
         if fetched is not None:

@@ -1,35 +1,36 @@
 """What a peer of a recipe needs, worked out from the recipe alone: memory, disk, traffic, and the time of a round.
 
-Nothing is built, measured or asked for. Bytes of parameters, state and traffic are exact, or bounds, as each says;
-activations and seconds are estimates, from constants that say where they come from.
+Nothing is measured or asked for, and what is built has no values. Bytes of parameters, state and traffic are exact, or
+bounds, as each says; activations and seconds are estimates, from constants that say where they come from.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from prime_p2p.allreduce.codec import bits_of, wire_bytes
-from prime_p2p.recipe import Recipe
+from prime_p2p.errors import BadInput
+from prime_p2p.recipe import InnerRecipe, Recipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from prime_p2p.training.footprint import Size
 
 FLOAT = 4
-"""Bytes of a float32, in which parameters, gradients and activations are."""
+"""Bytes of a float32, in which parameters, gradients and state are."""
 
-TRAINED = 4 * FLOAT
-"""Bytes a parameter where the model is: itself, its gradient, and the two moments of AdamW."""
+TRAINED = 2 * FLOAT
+"""Bytes a parameter where the model is, beside those of the inner optimizer: itself and its gradient."""
 
 STATE = 2 * FLOAT
 """Bytes a parameter of an outer state: anchor and momentum. As many are in a snapshot of one."""
 
 VECTORS = 2
 """Vectors as they travel that a peer keeps in memory: its pseudo-gradient and the update."""
-
-RESUMING = 3 * FLOAT
-"""Bytes a parameter of what a checkpoint has beside the outer state, in host memory until it is where the model is."""
-
-CHECKPOINT = STATE + RESUMING
-"""Bytes a parameter of a checkpoint: an outer state, two moments, and the peer's own parameters. Those are left out of
-one that is saved right after an outer step, where they are the anchor."""
 
 JOURNAL = 16
 """Updates that every peer keeps for others."""
@@ -46,55 +47,102 @@ OUTER_SECONDS = 7.2e-9
 """Seconds a parameter that an outer step takes a peer alone, on one core: to quantise, to apply the update, to hash
 (docs/performance.md, "Gathering, and a whole outer step")."""
 
+_KEPT_OF_A_FEATURE = 4
+"""Times that what goes into a matrix or comes out of it is kept, at most: a norm, or a function, keeps its own."""
+
 WANTED_SHARE = 0.9
 """Share of the time in inner steps that ``minimum_bandwidth`` asks for."""
 
 
+def moments(inner: InnerRecipe) -> float:
+    """Bytes a parameter, at most, of what an inner optimizer keeps.
+
+    AdamW has two moments; in 8 bits they have a scale for every 256. Muon has one for a hidden matrix and two for all
+    else; SGD has one, or none without momentum.
+    """
+    if inner.optimizer == "sgd":
+        return FLOAT if inner.momentum else 0
+    return 2 * (1 + FLOAT / 256) if inner.optimizer == "adamw8bit" else 2 * FLOAT
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """What each of ``peers`` equal peers of a recipe needs. Bandwidths are in Mbit/s, the rest in bytes and seconds."""
+    """What each of ``peers`` equal peers of a recipe needs. Bandwidths are in Mbit/s, the rest in bytes and seconds.
+
+    ``gpu`` says whether it trains on a GPU, one that has bfloat16.
+    """
 
     recipe: Recipe
     peers: int
+    gpu: bool = True
+    devices: int = 1
+    """Of each peer, which share its model."""
+
+    @cached_property
+    def size(self) -> Size:
+        """Of the model. Raises BadInput where transformers makes none of the recipe."""
+        from prime_p2p.training.footprint import size_of  # slow to import
+
+        return size_of(self.recipe.model)
 
     @property
     def parameters(self) -> int:
         """Those of the model that ``training/model.py`` builds, all of them trained."""
-        shape = self.recipe.model
-        width = shape.hidden_size
-        attention = 2 * width * (width + self._keys)
-        feed_forward = 3 * width * shape.intermediate_size
-        norms = 2 * width
-        embedding_and_head = 2 * shape.vocab_size * width
-        return embedding_and_head + shape.layers * (attention + feed_forward + norms) + width
+        return self.size.parameters
 
     # ---- memory and disk
 
     @property
     def model_bytes(self) -> int:
-        """Parameters, gradients and moments, where the model is: on the GPU, or in host memory without one."""
-        return TRAINED * self.parameters
+        """Parameters, gradients and moments, where the model is: on each GPU, or in host memory without one.
+
+        Where GPUs share it, each has the layer at work as a whole beside that.
+        """
+        return round((TRAINED + moments(self.recipe.inner)) * self.parameters / self.devices)
+
+    @property
+    def at_a_time(self) -> int:
+        """Sequences that go through the model at a time, on each device."""
+        return min(self.recipe.inner.micro_batch, max(1, self.recipe.inner.batch_size // self.devices))
 
     def activation_bytes(self, sequences: int) -> int:
         """About what an inner step keeps of so many sequences at its peak, which is where the loss is.
 
-        For each token a layer keeps 8 vectors of its width (3 for each norm, queries, attention), keys and values, and
-        4 as wide as its middle; the loss takes 3 as wide as the vocabulary. An attention that keeps scores (torch may
-        choose such a one on a GPU where there are fewer keys than heads) takes more.
+        An attention that keeps scores (torch may choose such a one on a GPU where there are fewer keys than heads)
+        takes more, compiled layers take less.
         """
-        shape = self.recipe.model
-        layer = 8 * shape.hidden_size + 2 * self._keys + 4 * shape.intermediate_size
-        token = shape.layers * layer + 3 * shape.hidden_size + 3 * shape.vocab_size
-        return FLOAT * token * shape.context * sequences
+        fixed, sequence = self._activations
+        return fixed + sequence * sequences
 
     @property
-    def gpu_bytes(self) -> int:
-        """Of the one GPU of a peer, about: the model and the activations of a batch, which is one pass."""
-        return self.model_bytes + self.activation_bytes(self.recipe.inner.batch_size)
+    def training_bytes(self) -> int:
+        """Where the model is, about: that and the activations of a micro-batch."""
+        return self.model_bytes + self.activation_bytes(self.at_a_time)
 
-    def largest_batch(self, gpu_bytes: float) -> int:
-        """Sequences of a batch that fit a GPU, about; 0 where the model alone does not."""
-        return max(0, math.floor((gpu_bytes - self.model_bytes) / self.activation_bytes(1)))
+    @property
+    def training_bytes_at_most(self) -> int:
+        """Not less than ``training_bytes`` but for scores that an attention keeps, and much faster to find."""
+        tokens = self.at_a_time * self.recipe.model.context
+        return self.model_bytes + _KEPT_OF_A_FEATURE * FLOAT * self.size.features * tokens
+
+    def largest_batch(self, memory: float) -> int:
+        """Sequences of a micro-batch that fit so many bytes, about; 0 where the model alone does not."""
+        fixed, sequence = self._activations
+        return max(0, math.floor((memory - self.model_bytes - fixed) / sequence))
+
+    @cached_property
+    def _activations(self) -> tuple[int, int]:
+        """Bytes whatever the batch is, and bytes a sequence."""
+        from prime_p2p.training.footprint import activation_bytes
+
+        return activation_bytes(self.recipe.model, self.recipe.device, self.precision)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """In which products of matrices are made."""
+        from prime_p2p.training.forward import precision_of
+
+        return precision_of(self.recipe.device, has_bf16=self.gpu)
 
     @property
     def host_bytes(self) -> int:
@@ -107,14 +155,25 @@ class Estimate:
 
     @property
     def resume_bytes(self) -> int:
-        """In host memory, at most, for a moment: when a peer that has a GPU resumes from its checkpoint."""
-        return (STATE + RESUMING) * self.parameters + VECTORS * self.vector_bytes
+        """In host memory, at most, for a moment: when a peer that has a GPU resumes from its checkpoint.
+
+        One with several needs as much whenever it saves: what each has of the moments comes together there.
+        """
+        return self.checkpoint_bytes + VECTORS * self.vector_bytes
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of a checkpoint: an outer state, the inner optimizer's, and the peer's own parameters.
+
+        Those are left out of one that is saved right after an outer step, where they are the anchor.
+        """
+        return round((STATE + FLOAT + moments(self.recipe.inner)) * self.parameters)
 
     @property
     def disk_bytes(self) -> int:
         """In the peer's folder, at most: checkpoints and updates, with one more of each in the writing, snapshots."""
         kept = self.recipe.checkpoint
-        checkpoints = (kept.keep + 1) * CHECKPOINT * self.parameters
+        checkpoints = (kept.keep + 1) * self.checkpoint_bytes
         journal = (max(JOURNAL, kept.every) + 1) * self.vector_bytes
         return checkpoints + journal + SNAPSHOTS * STATE * self.parameters
 
@@ -140,8 +199,8 @@ class Estimate:
         return self.round_bytes * 8 / (LINE_SHARE * bandwidth * 1e6) + self._outer_seconds
 
     def inner_seconds(self, step_seconds: float) -> float:
-        """The inner steps between two rounds, where one takes ``step_seconds``."""
-        return self.recipe.round.inner_steps * step_seconds
+        """The inner steps on the way to the first round, where one takes ``step_seconds``."""
+        return self.recipe.round.inner_steps_at(0) * step_seconds
 
     def compute_share(self, step_seconds: float, bandwidth: float) -> float:
         """The share of the time in inner steps."""
@@ -161,10 +220,30 @@ class Estimate:
         return self.round_bytes * 8 / (LINE_SHARE * transfer_seconds * 1e6)
 
     @property
-    def _keys(self) -> int:
-        """Width of the keys, and of the values."""
-        return self.recipe.model.hidden_size // self.recipe.model.heads * self.recipe.model.kv_heads
-
-    @property
     def _outer_seconds(self) -> float:
         return OUTER_SECONDS * self.parameters
+
+
+def check_memory(estimate: Estimate, free: float) -> None:
+    """Raises BadInput, with what to change, where so many bytes are too few to train in.
+
+    Where the model is in host memory, that is for what else a peer keeps there as well.
+    """
+    room = free - (0 if estimate.gpu else estimate.host_bytes)
+    if estimate.training_bytes_at_most <= room or estimate.training_bytes <= room:
+        return
+    where = "the GPU" if estimate.gpu else "this machine"
+    needed = f"{estimate.training_bytes / 1e9:.3g} GB"
+    said = f"the recipe needs about {needed} of memory to train in, and {where} has {max(0.0, room) / 1e9:.3g} GB left"
+    largest = estimate.largest_batch(room)
+    if largest:
+        sequences = estimate.recipe.inner.batch_size
+        parts = next(
+            parts for parts in range(1, sequences + 1) if sequences % parts == 0 and sequences // parts <= largest
+        )
+        advice = f"set inner.accumulation to {parts} or more"
+    elif not estimate.recipe.device.checkpoint_activations and estimate.model_bytes < room:
+        advice = "set device.checkpoint_activations to true"
+    else:
+        advice = "take a smaller model, or a larger machine"
+    raise BadInput(f"{said}; {advice}")

@@ -66,6 +66,7 @@ class News:
         self._bytes_sent += outcome.round.traffic.sent
         self._caught_up += outcome.caught_up
         self._group_size = 0
+        self.reporter.missed()
         reason = re.sub(r"\d+", "", outcome.round.reason)
         if reason != self._missed_for:  # many rounds missed for one reason are one piece of news
             self.reporter.log(f"no outer step: {outcome.round.reason}; training on")

@@ -64,16 +64,33 @@ PortOption = Annotated[
 RelayedOption = Annotated[
     bool, typer.Option("--relayed", help="Be reached through relays; by default only where others cannot dial us.")
 ]
+QuicOption = Annotated[
+    bool, typer.Option("--quic", help="Listen on QUIC too, at the UDP port of the same number; slower than TCP.")
+]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", help="CPU threads.", show_default="all cores")
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")]
+DevicesOption = Annotated[
+    int,
+    typer.Option("--devices", min=0, max=64, metavar="K", help="Share the model among so many GPUs, a process each."),
+]
 BandwidthOption = Annotated[
     float,
     typer.Option(
         "--bandwidth", min=0, max=1e9, metavar="MBIT", help="Mbit/s that this peer can send; its share of the reducing."
     ),
 ]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port", min=0, max=65535, metavar="N", help="Serve /metrics for Prometheus there.", show_default="off"
+    ),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", metavar="ADDRESS", help="IP address that /metrics is served at.")
+]
+LOOPBACK = "127.0.0.1"
 EventsOption = Annotated[bool, typer.Option("--json", help="Print events as JSON lines on standard output.")]
 LogLevelOption = Annotated[
     logs.LogLevel, typer.Option("--log-level", help="What is worth a line of the log, on standard error.")
@@ -82,3 +99,8 @@ LogFormatOption = Annotated[
     logs.LogFormat, typer.Option("--log-format", help="Lines for people, or a JSON object a line.")
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="The same as --log-level debug.")]
+
+
+def metrics_at(host: str, port: int | None) -> tuple[str, int] | None:
+    """Where to serve metrics; None where they were not asked for."""
+    return None if port is None else (host, port)

@@ -7,22 +7,26 @@
 from __future__ import annotations
 
 import math
+import runpy
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
 from prime_p2p.news import News
+from prime_p2p.reader import Reader
+from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.follow import Diverged
 from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.terms import Course
-from prime_p2p.training.data import Corpus, Sampler, validation_sequences
+from prime_p2p.training.ranks.crew import RankLost
+from prime_p2p.training.ranks.trainer import ShardedTrainer
 from prime_p2p.training.trainer import Trainer
 
 START_TOGETHER = 60.0  # seconds that a new run waits for ``round.start_with`` peers
@@ -33,7 +37,14 @@ LAST_ONES = 5.0  # seconds that a peer at the end of the run stays for those who
 class Peer:
     """One peer of a run: its model, its data, and the loop that trains them."""
 
-    def __init__(self, course: Course, directory: Path, device: torch.device, swarm: Swarm, news: News) -> None:
+    def __init__(
+        self,
+        course: Course,
+        directory: Path,
+        trainer_of: Callable[[Recipe, Path], Trainer | ShardedTrainer],
+        swarm: Swarm,
+        news: News,
+    ) -> None:
         """Build everything, and join with the state on this peer's own disk, or else with the state that others hold.
 
         Raises BadInput where the data, a checkpoint or the run of the others does not fit the recipe.
@@ -42,26 +53,25 @@ class Peer:
         self.recipe = recipe = course.terms.base
         self.swarm = swarm
         self.news = news
-        text = Corpus.load(recipe.data, course.data_folder)
-        context = recipe.model.context
-        self.sampler = Sampler(text.train, recipe.run.seed, swarm.peer_id, recipe.inner.batch_size, context)
-        self.validation = validation_sequences(text.validation, recipe.run.seed, recipe.eval.sequences, context)
-        self.trainer = Trainer(recipe, device)
+        self.reader = Reader(recipe, course.data_folder, directory, swarm.peer_id, news.reporter.log)
+        self.trainer = trainer_of(recipe, course.data_folder)
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
         self.saver = Saver(self.checkpoints, news.reporter.log)
-        self.batches = 0  # drawn so far: the position in the data
         self.paused_at: int | None = None  # the outer step at which the run is paused
         self.losses: list[float] = []  # of the inner steps since the last commit
         swarm.on_phase = news.phase
         self.diloco = self._join(directory, course.initial_digest)
+        self.reader.keep_tokenizer()
 
     def _join(self, directory: Path, initial_digest: bytes | None) -> DiLoCo:
         saved = self.checkpoints.load_newest()
         saved_at = saved.outer.step if saved else 0
+        description = self.recipe.shared()
+        description["data"]["tokenizer_hash"] = self.reader.tokenizer.hash
         options = DiLoCoOptions(
             directory / "journal",
             journal_keep=self.recipe.checkpoint.every,  # so that it leads on from the newest checkpoint
-            description=self.recipe.shared(),
+            description=description,
             resume=saved,
             explosion_factor=self.recipe.round.explosion_factor,
             serving=ServingLimits(self.recipe.serving.rate, self.recipe.serving.at_once),
@@ -70,13 +80,14 @@ class Peer:
             initial_digest=initial_digest,
         )
         try:
-            inner_steps, trainer = self.recipe.round.inner_steps, self.trainer
-            diloco = DiLoCo(trainer.model, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
+            inner_steps, trainer = self.recipe.round.inner_steps_at, self.trainer
+            diloco = DiLoCo(trainer.parameters, trainer.optimizer, self.swarm, inner_steps, self.terms, options)
         except OSError as error:
             raise BadInput(f"folder {directory} cannot be used: {error}") from None
         if saved is not None:
-            missed = max(0, diloco.state.step - saved_at) * self.recipe.round.inner_steps
-            self.batches = saved.local.position + missed  # those of outer steps that were made since are not new
+            before = self.recipe.round.inner_steps_before
+            missed = max(0, before(diloco.state.step) - before(saved_at))
+            self.reader.drawn = saved.local.position + missed  # those of outer steps that were made since are not new
             self.news.reporter.note(f"resumed from {directory}, at outer step {saved_at} when it was saved")
         self.news.joined(diloco)
         others = self.recipe.round.start_with - 1
@@ -88,6 +99,26 @@ class Peer:
 
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
+        with self.reader:
+            try:
+                self._train(signals)
+                last = self.diloco.checkpoint(self.reader.drawn)
+            except (Diverged, RankLost):  # this state is of no use to anybody, or is not whole any more
+                self.saver.finish()
+                raise
+            except PrimeError:
+                self.saver.save_if_possible(self.diloco.checkpoint(self.reader.drawn))
+                raise
+            self.saver.save(last)
+            self.reader.note(self.diloco)
+        hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
+        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
+        if signals.first is None:
+            goal = self.diloco.state.step
+            self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
+            self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
+
+    def _train(self, signals: StopSignals) -> None:
         try:
             if self.diloco.inner_step >= self.diloco.inner_steps:  # the round that a signal came into
                 self.after_outer_step(self.diloco.outer_step())
@@ -100,19 +131,6 @@ class Peer:
                     self.after_outer_step(outcome)
         except Leaving:
             self.news.reporter.log("told to stop in the middle of a transfer")
-        except Diverged:
-            self.saver.finish()
-            raise  # this state is of no use to anybody
-        except PrimeError:
-            self.saver.save_if_possible(self.diloco.checkpoint(self.batches))
-            raise
-        self.saver.save(self.diloco.checkpoint(self.batches))
-        hint = "; the same command goes on from there" if self.diloco.state.step < self.goal else ""
-        self.news.reporter.note(f"saved at outer step {self.diloco.state.step}{hint}")
-        if signals.first is None:
-            goal = self.diloco.state.step
-            self.swarm.wait_for(lambda others: all(beat.step >= goal for beat in others.values()), LAST_ONES)
-            self.news.reporter.done(self.diloco.state.step, self.diloco.state.digest)
 
     @property
     def goal(self) -> float:
@@ -139,8 +157,7 @@ class Peer:
     def inner_step(self) -> None:
         """One step of the inner optimizer on this peer's own next batch."""
         started = time.monotonic()
-        batch = self.sampler.batch(self.batches)
-        self.batches += 1
+        batch = self.reader.next(self.diloco)
         inner = self.terms.recipe_at(self.diloco.state.step).inner
         self.losses.append(self.trainer.step(batch, inner, self.global_step))
         self.news.inner_step(self.diloco, self.losses[-1], batch.targets / (time.monotonic() - started))
@@ -148,11 +165,12 @@ class Peer:
     @property
     def global_step(self) -> int:
         """Inner steps since the run began, for the learning rate: the same for a late joiner as for the first peer."""
-        return self.diloco.state.step * self.recipe.round.inner_steps + self.diloco.inner_step
+        return self.recipe.round.inner_steps_before(self.diloco.state.step) + self.diloco.inner_step
 
     def after_outer_step(self, outcome: OuterStep) -> None:
         """Report the outer step; evaluate the anchor where it is our turn; save where it is time."""
         self.saver.poll()
+        self.reader.note(self.diloco, () if outcome.round.group is None else outcome.round.group.peer_ids)
         if not outcome.committed:
             self.news.missed(outcome)
             return
@@ -161,13 +179,19 @@ class Peer:
             self.news.outer_step(outcome, loss, self._evaluate(outcome))
             every = self.recipe.checkpoint.every
             if every and outcome.outer_step % every == 0:
-                self.saver.begin(self.diloco.checkpoint(self.batches))
+                self.saver.begin(self.diloco.checkpoint(self.reader.drawn))
         self.losses.clear()
 
     def _evaluate(self, outcome: OuterStep) -> float | None:
-        """The validation loss of the anchor, which the parameters now equal; the first of a group finds it for all."""
-        every = self.recipe.eval.every
-        our_turn = outcome.round.group is not None and outcome.round.group.peer_ids[0] == self.swarm.peer_id
-        if not every or outcome.outer_step % every or not our_turn:
+        """The validation loss of the anchor, which the parameters now equal; the peers of a group take turns."""
+        every, group = self.recipe.eval.every, outcome.round.group
+        if group is None or not every or outcome.outer_step % every:
             return None
-        return self.trainer.validation_loss(self.validation)
+        peers = sorted(group.peer_ids)
+        turn = peers[outcome.outer_step // every % len(peers)]
+        return self.trainer.validation_loss(self.reader.validation) if turn == self.swarm.peer_id else None
+
+
+if __name__ == "__main__":  # as torchrun starts it
+    sys.argv.insert(1, "peer")
+    runpy.run_module("prime_p2p.cli", run_name="__main__")

@@ -18,12 +18,16 @@ from blake3 import blake3
 from prime_p2p.errors import BadInput
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.recipe import Recipe
+from prime_p2p.schedules import outer_rate
 
 Phase = Literal["train", "pause", "end"]
 
 CHANGEABLE = {
-    "inner": ("learning_rate", "betas", "weight_decay", "warmup_steps", "schedule", "total_steps", "clip"),
-    "outer": ("learning_rate", "momentum"),
+    "inner": (
+        *("learning_rate", "betas", "momentum", "nesterov", "weight_decay", "clip"),
+        *("warmup_steps", "schedule", "total_steps", "decay_steps", "floor"),
+    ),
+    "outer": ("optimizer", "learning_rate", "momentum", "schedule", "total_steps", "floor"),
     "run": ("outer_steps",),
 }
 """What may change, by section. Everything else makes another run: the state or the bytes would not fit any more."""
@@ -71,7 +75,9 @@ class Terms:
         return self._at(step).phase
 
     def outer_at(self, step: int) -> OuterOptimizer:
-        return self._at(step).outer
+        recipe = self._at(step).recipe.outer
+        momentum = 0.0 if recipe.optimizer == "average" else recipe.momentum
+        return OuterOptimizer(outer_rate(recipe, step), momentum, nesterov=recipe.optimizer == "nesterov")
 
     def fingerprint(self, step: int) -> bytes:
         return self._at(step).fingerprint
@@ -99,10 +105,6 @@ class _Step:
     since: int
     recipe: Recipe
     phase: Phase
-
-    @property
-    def outer(self) -> OuterOptimizer:
-        return OuterOptimizer(self.recipe.outer.learning_rate, self.recipe.outer.momentum)
 
     @property
     def fingerprint(self) -> bytes:

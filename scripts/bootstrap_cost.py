@@ -1,14 +1,15 @@
-"""What a bootstrap node costs: its memory, its share of a processor, and what goes through its network device.
+"""What announcing costs: a bootstrap node its memory, processor time and traffic, and each peer its traffic.
 
-python scripts/bootstrap_cost.py [--peers 8 16 24] [--seconds 60] [--processes 4]
+python scripts/bootstrap_cost.py [--peers 4 8 16] [--seconds 60] [--processes 4] [--keeps yes no]
 
-The peers keep heartbeats and look at those of the others as training ones do, and train nothing; they are on a host of
-their own (a network namespace), so that what is counted is the node's own traffic. Each row comes twice: the DHT keeps
-the heartbeats of a run with the five peers nearest to its name, and the node is one of them or not. "looks" says how
-many of the looks that are due the peers had time for: where it is well below 1, this machine is too slow for so many.
+The peers keep heartbeats and look at those of the others as training ones do, and train nothing; they have a libp2p
+daemon each and share some processes of Python. They are on a host of their own (a network namespace), so that what is
+counted is the node's own traffic. The DHT keeps the heartbeats of a run with the five peers nearest to its name: with
+`--keeps yes` the node is one of them, and with `--keeps no` it is not. "looks" says how many of the looks that are due
+the peers had time for: where it is well below 1, this machine is too slow for so many.
 
-The last lines are a guess at a hundred peers, for as many looks as are due: memory and what comes in by straight lines,
-what goes out by a parabola, since each look is answered with the heartbeats of all.
+Beside what was measured stands what `prime_p2p/bench/announcing.py` calculates for a node that keeps the heartbeats;
+below it what it calculates for one peer, for these numbers of peers and for more.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import numpy as np
 import psutil
 import uvloop
 
+from prime_p2p.bench.announcing import of_a_keeper, of_a_peer
 from prime_p2p.bench.tables import table
 from prime_p2p.errors import PrimeError
 from prime_p2p.lab.hosts import Hosts, enclosed, on_host
 from prime_p2p.network._hivemind import DHTID
+from prime_p2p.network.daemon import DaemonError
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.records import PREFIX
-from prime_p2p.swarm.membership import LOOK_EVERY, Heartbeat, Membership, peers_key
+from prime_p2p.swarm.membership import Heartbeat, Membership, look_pause, peers_key
 
 NAMES = 4000  # names of runs to choose from: the nearest one is nearer to the node than any peer is
-START = 180.0  # seconds for all peers to be there, on a busy machine
-SETTLE = 20.0  # seconds until everybody knows everybody
+START = 10.0  # seconds for one more peer to be there, on a busy machine
+TRIES = 3  # to start one
+SETTLE = 10.0  # seconds until everybody knows everybody
 END = 20.0
-GUESSED = 100  # peers
-HEAD = ["peers", "keeps them", "Python MB", "daemon MB", "processor", "in kB/s", "out kB/s", "looks"]
+CALCULATED = [10, 100, 1000]  # peers
+HEAD = ["peers", "keeps them", "Python MB", "daemon MB", "processor", "in kB/s", "out kB/s", "looks", "calculated"]
 
 
 @dataclass(frozen=True)
@@ -77,28 +80,10 @@ class Cost:
     @property
     def row(self) -> list[str]:
         memory, network = (f"{one:.0f}" for one in self.memory), (f"{one:.1f}" for one in (self.received, self.sent))
-        keeps = "yes" if self.keeps else "no"
-        return [str(self.peers), keeps, *memory, f"{self.processor:.0%}", *network, f"{self.looks:.2f}"]
-
-
-def guess(costs: list[Cost]) -> str:
-    """What it would be for a hundred peers, from what it was for a few."""
-
-    def fitted(values: list[float], *powers: int) -> float:
-        terms = np.stack([np.array([cost.peers for cost in costs], dtype=float) ** power for power in powers], axis=1)
-        return float(
-            np.linalg.lstsq(terms, np.array(values), rcond=None)[0] @ [float(GUESSED) ** one for one in powers]
-        )
-
-    memory = fitted([sum(cost.memory) for cost in costs], 0, 1)
-    received = fitted([cost.received / cost.looks for cost in costs], 1)
-    sent = fitted([cost.sent / cost.looks for cost in costs], 1, 2)
-    keeps = "keeps" if costs[0].keeps else "does not keep"
-    minute = 60 / 1e3  # kB/s to MB a minute
-    return (
-        f"{GUESSED} peers whose heartbeats it {keeps}: {memory:.0f} MB of memory, {received * minute:.0f} MB a minute "
-        f"in, {sent * minute:.0f} MB a minute out"
-    )
+        row = [str(self.peers), "yes" if self.keeps else "no", *memory, f"{self.processor:.0%}", *network]
+        keeper = of_a_keeper(self.peers)
+        calculated = f"{keeper.received / 1e3:.1f}, {keeper.sent / 1e3:.1f}" if self.keeps else ""
+        return [*row, f"{self.looks:.2f}", calculated]
 
 
 # ---- the peers
@@ -115,23 +100,39 @@ class LightPeer:
     def _looked(self) -> None:
         self.looks += 1
 
-    async def start(self) -> None:
-        addresses = await self._node.addresses()
+    @classmethod
+    async def start(cls, config: NodeConfig, run: str) -> LightPeer:
+        peer = cls(await started_node(config), run)
+        addresses = await peer._node.addresses()
         beat = Heartbeat(step=100, digest=bytes(32), description=bytes(32), state="training", addresses=addresses[:8])
-        await self._membership.start(beat)
+        await peer._membership.start(beat)
+        return peer
 
     async def close(self) -> None:
         await self._membership.close()
         await self._node.close()
 
 
-async def light_peers(how_many: int, run: str, host: str, bootstrap: str) -> None:
-    """Be so many peers until standard input closes; a line that comes is answered with the looks they took so far."""
+async def started_node(config: NodeConfig) -> Node:
+    """A node; where the machine is so busy that a daemon starts too late, another one is."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(DaemonError):
+            return await Node.create(config)
+    return await Node.create(config)
+
+
+async def light_peers(run: str, host: str, bootstrap: str) -> None:
+    """Be as many peers as the last line of standard input says, until it closes.
+
+    A line is answered, when all of them are there, with the looks that they took so far.
+    """
+    loop = asyncio.get_running_loop()
+    peers: list[LightPeer] = []
     with tempfile.TemporaryDirectory() as folder:
-        configs = [NodeConfig(Path(folder) / str(number), (bootstrap,), host) for number in range(how_many)]
-        peers = [LightPeer(await Node.create(config), run) for config in configs]
-        await asyncio.gather(*(peer.start() for peer in peers))
-        while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            for number in range(len(peers), int(line)):
+                config = NodeConfig(Path(folder) / str(number), (bootstrap,), (host,))
+                peers.append(await LightPeer.start(config, run))
             print(sum(peer.looks for peer in peers), flush=True)
         await asyncio.gather(*(peer.close() for peer in peers))
 
@@ -164,90 +165,89 @@ def running(host: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def said(process: subprocess.Popen[str], asked: bool = True) -> str:
-    """The next line of a process, which is asked for it; it has a limit of time as the whole lab has."""
-    assert process.stdin is not None
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line of a process; it has a limit of time as the whole lab has."""
     assert process.stdout is not None
-    if asked:
-        process.stdin.write("\n")
-        process.stdin.flush()
     line = process.stdout.readline().strip()
     if not line:
         raise PrimeError("a process of the lab has ended")
     return line
 
 
-def measure(hosts: Hosts, options: argparse.Namespace, peers: int, near: bool) -> Cost:
-    """Run a node and so many peers for a while."""
+def looks_of(groups: list[subprocess.Popen[str]], peers: int) -> int:
+    """The looks that all peers took so far, when there are so many of them."""
+    for number, group in enumerate(groups):
+        assert group.stdin is not None
+        group.stdin.write(f"{peers // len(groups) + (number < peers % len(groups))}\n")
+        group.stdin.flush()
+    return sum(int(said(group)) for group in groups)
+
+
+def measured(hosts: Hosts, options: argparse.Namespace, near: bool) -> Iterator[Cost]:
+    """Run a node, and more and more peers."""
     with contextlib.ExitStack() as started, tempfile.TemporaryDirectory() as folder:
         key = str(Path(folder) / "key")
         place = ["--host", hosts.address("bootstrap"), "--port", "0", "--identity", key, "--stop-with-parent"]
         node = started.enter_context(running("bootstrap", "-m", "prime_p2p.cli", "bootstrap", *place))
-        address = said(node, asked=False)
-        run = run_name(address, near)
-        shares = [
-            peers // options.processes + (number < peers % options.processes) for number in range(options.processes)
-        ]
-        groups = [
-            started.enter_context(running("peers", __file__, "--be", str(share), run, hosts.address("peers"), address))
-            for share in shares
-            if share
-        ]
-        for group in groups:
-            said(group)  # answers when all of its peers are there
-        time.sleep(SETTLE)
+        address = said(node)
+        be = [__file__, "--be", run_name(address, near), hosts.address("peers"), address]
+        groups = [started.enter_context(running("peers", *be)) for _ in range(options.processes)]
         ours = psutil.Process(node.pid)
-        daemon = [child for child in ours.children(recursive=True) if child.name() == "p2pd"]
-        processes = [ours, *daemon]
-        looks = -sum(int(said(group)) for group in groups)
-        before = Usage.of(processes)
-        time.sleep(options.seconds)
-        after = Usage.of(processes)
-        looks += sum(int(said(group)) for group in groups)
-        memory = [process.memory_info().rss / 1e6 for process in processes]
-    seconds = after.seconds - before.seconds
-    return Cost(
-        peers,
-        near,
-        (memory[0], sum(memory[1:])),
-        (after.processor - before.processor) / seconds,
-        (after.received - before.received) / seconds / 1e3,
-        (after.sent - before.sent) / seconds / 1e3,
-        looks * LOOK_EVERY / peers / seconds,
-    )
+        processes = [ours, *(child for child in ours.children(recursive=True) if child.name() == "p2pd")]
+        for peers in sorted(options.peers):
+            looks_of(groups, peers)
+            time.sleep(SETTLE)
+            looks = -looks_of(groups, peers)
+            before = Usage.of(processes)
+            time.sleep(options.seconds)
+            after = Usage.of(processes)
+            looks += looks_of(groups, peers)
+            memory = [process.memory_info().rss / 1e6 for process in processes]
+            seconds = after.seconds - before.seconds
+            yield Cost(
+                peers,
+                near,
+                (memory[0], sum(memory[1:])),
+                (after.processor - before.processor) / seconds,
+                (after.received - before.received) / seconds / 1e3,
+                (after.sent - before.sent) / seconds / 1e3,
+                looks * look_pause(peers - 1) / peers / seconds,
+            )
 
 
 def inside(options: argparse.Namespace) -> None:
     hosts = Hosts([["bootstrap", "peers"]])
     try:
         costs = []
-        for peers in options.peers:
-            for near in (True, False):
-                costs.append(measure(hosts, options, peers, near))
-                print(*costs[-1].row, file=sys.stderr, flush=True)
+        for keeps in options.keeps:
+            for cost in measured(hosts, options, keeps == "yes"):
+                costs.append(cost)
+                print(*cost.row, file=sys.stderr, flush=True)
     finally:
         hosts.close()
     print("\n".join(table(HEAD, [cost.row for cost in costs])))
-    if len(options.peers) > 2:
-        for near in (True, False):
-            print(guess([cost for cost in costs if cost.keeps is near]))
+    for peers in sorted({*options.peers, *CALCULATED}):
+        print(f"calculated for one of {peers} peers: {of_a_peer(peers).minute:.2f} MB a minute, in and out")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=int, nargs="+", default=[8, 16, 24])
+    parser.add_argument("--peers", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--seconds", type=float, default=60.0, help="that are measured, for each row")
     parser.add_argument("--processes", type=int, default=4, help="that the peers are spread over")
+    parser.add_argument("--keeps", nargs="+", choices=["yes", "no"], default=["yes", "no"], help="see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--be", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--be", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
         if options.be:
-            uvloop.run(light_peers(int(options.be[0]), *options.be[1:]))
+            uvloop.run(light_peers(*options.be))
         elif options.inside:
             inside(options)
         else:
-            limit = len(options.peers) * 2 * (options.seconds + START + SETTLE + END)
+            limit = len(options.keeps) * (
+                max(options.peers) * START + len(options.peers) * (options.seconds + SETTLE) + END
+            )
             command = enclosed([sys.executable, __file__, "--inside", *sys.argv[1:]])
             return subprocess.run(command, timeout=limit).returncode
     except PrimeError as error:

@@ -23,6 +23,7 @@ from prime_p2p.state.checkpoints import Checkpoints
 from prime_p2p.state.saver import Saver
 from prime_p2p.training import model as models
 from prime_p2p.training import optimizer as optimizers
+from prime_p2p.training.batch import Batch
 from prime_p2p.training.flat import FlatParameters
 
 INNER_STEPS, SAVES = 20, 7
@@ -42,7 +43,7 @@ class Training:
         """One inner step; returns its seconds."""
         recipe, began = self._recipe, time.monotonic()
         shape = (recipe.inner.batch_size, recipe.model.context + 1)
-        models.loss(self._model, torch.randint(recipe.model.vocab_size, shape)).backward()
+        models.loss(self._model, Batch(torch.randint(256, shape))).backward()
         optimizers.step(self._optimizer, recipe.inner, 0)
         return time.monotonic() - began
 

@@ -56,8 +56,8 @@ def plain(recipe: Recipe, seed: int) -> float:
     validation = validation_sequences(text.validation, seed, recipe.eval.sequences, recipe.model.context)
     model = models.build(recipe.model, seed)
     optimizer = optimizers.build(recipe.inner, model)
-    for step in range(recipe.run.outer_steps * recipe.round.inner_steps):
-        models.loss(model, sampler.batch(step).tokens).backward()
+    for step in range(recipe.round.inner_steps_before(recipe.run.outer_steps)):
+        models.loss(model, sampler.batch(step)).backward()
         optimizers.step(optimizer, recipe.inner, step)
     return validation_loss(model, validation)
 

@@ -29,12 +29,12 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from prime_p2p.allreduce import codec
 from prime_p2p.allreduce import plan as plans
 from prime_p2p.allreduce.codec import BLOCK, BlockVector
+from prime_p2p.allreduce.mean import average
 from prime_p2p.allreduce.plan import CHUNK_BLOCKS, MOST_LANES, Plan
 from prime_p2p.errors import PrimeError
 from prime_p2p.network import dropped
@@ -276,14 +276,14 @@ class Exchange:
     async def _add_up(self) -> None:
         """Average our own part, chunk by chunk, in the order of the group."""
         loop = asyncio.get_running_loop()
-        room = _Room()
+        coefficients = [self.plan.coefficient(peer) for peer in self.plan.contributors]
         for index, blocks in enumerate(self._own_chunks):
             chunks = []
             for peer in self.plan.contributors:
                 own = peer == self.plan.me
                 chunks.append(self._mine.slice(*blocks) if own else await self._inbox[peer][index])
             out = self._update.slice(*blocks)
-            await loop.run_in_executor(self._executor, partial(self._average, chunks, out, room))
+            await loop.run_in_executor(self._executor, partial(average, chunks, coefficients, out))
             for peer, chunk in zip(self.plan.contributors, chunks, strict=True):
                 if peer != self.plan.me:
                     self._spare.give_back(chunk)
@@ -291,22 +291,8 @@ class Exchange:
                 self._reduced += 1
                 self._reduced_more.notify_all()
 
-    def _average(self, chunks: list[BlockVector], out: BlockVector, room: _Room) -> None:
-        if len(chunks) == 1:  # a mean of one: its bytes, not a second rounding of them
-            np.copyto(out.values, chunks[0].values)
-            np.copyto(out.scales, chunks[0].scales)
-            return
-        for start in range(0, out.blocks, _TILE):  # the sum of so many stays in the cache
-            part = out.slice(start, start + _TILE)
-            mean = room.mean[: part.n]
-            for index, (peer, chunk) in enumerate(zip(self.plan.contributors, chunks, strict=True)):
-                given = chunk.slice(start, start + _TILE)
-                codec.accumulate(mean, given, self.plan.coefficient(peer), index == 0, room.scratch)
-            codec.quantise(mean, part)
-
 
 _LOOKS = 4  # looks at the other streams within the time that nothing may move
-_TILE = codec.CHUNK // BLOCK
 
 
 class _Moves:
@@ -323,14 +309,6 @@ class _Moves:
         if received > self._bytes:
             self._bytes, self._at = received, now
         return now - self._at
-
-
-class _Room:
-    """Memory of the kernels: the mean of a tile, and what they use besides."""
-
-    def __init__(self) -> None:
-        self.mean = np.empty(codec.CHUNK, np.float32)
-        self.scratch = np.empty(codec.CHUNK, np.float32)
 
 
 def _nothing() -> None:

@@ -10,14 +10,15 @@ The mean that a group makes, quantised once more by its owner, is off by at most
 block, weighted like the contributor, and half a level of its own: together by a 127th or a 7th of the weighted mean of
 the blocks' largest magnitudes, and the roundings of float32.
 
-Every function works in place over chunks that fit a core's cache and allocates little more than one. The ufuncs
-underneath release the GIL. Each multiply and each add is an operation of its own, rounded by itself, never fused: from
-the same bytes every processor makes the same bytes. How a vector is cut into chunks or slices never changes a result.
+Each multiply and each add is an operation of its own, rounded by itself, never fused: from the same bytes every
+processor makes the same bytes. How a vector is cut into chunks or slices never changes a result. Where there are
+compiled kernels, they do the work in one pass. Elsewhere NumPy does, over chunks that fit a core's cache, of which a
+function allocates two at most. Either releases the GIL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ from blake3 import blake3
 from prime_p2p.allreduce import nibbles
 from prime_p2p.allreduce.nibbles import Int8, UInt8
 from prime_p2p.errors import BadInput
+from prime_p2p.kernels import compiled
 
 Float32 = npt.NDArray[np.float32]
 
@@ -123,6 +125,11 @@ class BlockVector:
         values = self.values[start : start + _value_bytes(n, self.bits)]
         return BlockVector(n, values, self.scales[start_block:stop_block], self.bits)
 
+    @property
+    def arrays(self) -> tuple[UInt8, Float32]:
+        """The values as bytes, and the scales, for a compiled kernel."""
+        return self.values.view(np.uint8), self.scales
+
     def buffers(self) -> tuple[memoryview, memoryview]:
         """The wire form as two byte views of this very memory: scales, values."""
         return self.scales.view(np.uint8).data, self.values.view(np.uint8).data
@@ -187,6 +194,10 @@ def quantise(x: Float32, out: BlockVector, start: int = 0) -> None:
     stop = start + len(x)
     if start % BLOCK or stop > out.n or (len(x) % BLOCK and stop != out.n):
         raise ValueError(f"elements {start} to {stop} are not whole blocks of a vector of {out.n}")
+    if compiled.KERNELS is not None:
+        part = out.slice(start // BLOCK, blocks_of(stop))
+        _all_fit(compiled.KERNELS.quantise(x, out.bits, part.arrays), start)
+        return
     scratch = np.empty(min(CHUNK, len(x)), np.float32)
     room = np.empty(len(scratch) if out.bits == 4 else 0, np.uint8)
     for tile in _tiles(len(x)):
@@ -204,6 +215,11 @@ def quantise(x: Float32, out: BlockVector, start: int = 0) -> None:
 
 def dequantise(vector: BlockVector, out: Float32) -> None:
     """Write the vector's float32 elements into ``out`` (shape [n], contiguous)."""
+    if len(out) != vector.n:
+        raise ValueError(f"{len(out)} elements for a vector of {vector.n}")
+    if compiled.KERNELS is not None:
+        compiled.KERNELS.dequantise(vector.arrays, vector.bits, out)
+        return
     room = _room(vector)
     for tile in _tiles(vector.n):
         target = out[tile.start : tile.stop].reshape(tile.shape)
@@ -234,6 +250,33 @@ def accumulate(acc: Float32, vector: BlockVector, coefficient: float, first: boo
             np.copyto(product, levels)
             _scale(product, factors, product)
             target += product
+
+
+def average(vectors: Sequence[BlockVector], coefficients: Sequence[float], out: BlockVector) -> None:
+    """Quantise the sum of coefficient times vector, over vectors of the length of ``out``, in order.
+
+    The arithmetic is that of ``accumulate`` and then ``quantise``. Raises NonFinite as ``quantise`` does, but not where
+    the vectors pass ``check``, no coefficient is negative, and they sum to 1.
+    """
+    if any((vector.n, vector.bits) != (out.n, out.bits) for vector in vectors):
+        raise ValueError(f"vectors of other lengths or bits than {out.n} elements of {out.bits} bits")
+    if compiled.KERNELS is not None:
+        arrays = [vector.arrays for vector in vectors]
+        _all_fit(compiled.KERNELS.average(arrays, coefficients, out.n, out.bits, out.arrays))
+        return
+    mean, scratch = np.empty((2, min(CHUNK, out.n)), np.float32)
+    for start in range(0, out.blocks, CHUNK // BLOCK):  # the sum of so many stays in the cache
+        part = out.slice(start, start + CHUNK // BLOCK)
+        for index, (vector, coefficient) in enumerate(zip(vectors, coefficients, strict=True)):
+            given = vector.slice(start, start + CHUNK // BLOCK)
+            accumulate(mean[: part.n], given, coefficient, index == 0, scratch)
+        quantise(mean[: part.n], part)
+
+
+def _all_fit(unfit: int, start: int = 0) -> None:
+    """Raise NonFinite for what a compiled kernel returned, unless that is -1; it began with element ``start``."""
+    if unfit >= 0:
+        raise NonFinite(start + unfit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,11 @@ def measure(n: int, rounds: int) -> list[Kernel]:
 def _of_codec(name: str, arrays: tuple[Float32, Float32, Float32], rounds: int) -> Iterator[Kernel]:
     x, out, momentum = arrays
     vector = BlockVector.empty(len(x), BITS[name])
-    scratch = np.empty(min(codec.CHUNK, len(x)), np.float32)
+    mean = BlockVector.empty(len(x), BITS[name])
     optimizer = nesterov.OuterOptimizer()
     kernels: dict[str, Callable[[], object]] = {
         "quantise": lambda: codec.quantise(x, vector),
-        "accumulate": lambda: codec.accumulate(out, vector, 0.25, False, scratch),
+        "average of four": lambda: codec.average([vector] * 4, [0.25] * 4, mean),
         "dequantise": lambda: codec.dequantise(vector, out),
         "digest of an update": vector.digest,
         "outer optimizer": lambda: nesterov.step(out, momentum, vector, optimizer),

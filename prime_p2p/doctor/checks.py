@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from prime_p2p.doctor.facts import (
     Bandwidth,
@@ -14,6 +15,7 @@ from prime_p2p.doctor.facts import (
     Gpu,
     IdentityFile,
     Joined,
+    Kernels,
     Machine,
     Needs,
     Network,
@@ -31,6 +33,7 @@ from prime_p2p.network.clock import LIMIT, NOTED
 NAMES = (
     "python",
     "packages",
+    "kernels",
     "descriptors",
     "memory",
     "disk",
@@ -61,6 +64,7 @@ def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs |
     return [
         python(machine.python),
         _judged("packages", machine.packages, packages),
+        _judged("kernels", machine.kernels, kernels),
         _judged("descriptors", network.descriptors, descriptors),
         _judged("memory", machine.memory, lambda space: memory(space, needs)),
         _judged("disk", machine.disk, lambda space: disk(space, needs)),
@@ -72,7 +76,7 @@ def judge(machine: Machine, network: Network, gpu: Gpu | Unknown, needs: Needs |
         _judged("swarm", network.joined, swarm),
         _judged("clock", network.clock, clock),
         _judged("reach", network.reached, reach),
-        _judged("bandwidth", network.bandwidth, bandwidth),
+        _judged("bandwidth", network.bandwidth, lambda rates: bandwidth(rates, needs)),
     ]
 
 
@@ -90,7 +94,7 @@ def at_hand(needs: Needs, gpu: Gpu | Unknown) -> Needs:
     """What a recipe needs where it would be trained: without a GPU that can be used, the model is in memory too."""
     if isinstance(gpu, Gpu) and gpu.found and not gpu.error:
         return needs
-    return Needs(needs.memory_bytes + needs.gpu_bytes, needs.disk_bytes, 0)
+    return replace(needs, memory_bytes=needs.memory_bytes + needs.cpu_bytes, gpu_bytes=0, cpu_bytes=0)
 
 
 def _judged(name: str, fact: Fact | Unknown, check: Callable[[Fact], Finding]) -> Finding:
@@ -117,6 +121,13 @@ def packages(fact: Sequence[Package]) -> Finding:
     text = ", ".join(f"{one.name} {one.found or 'is missing'} where {one.wanted or 'any'} is needed" for one in wrong)
     wanted = " ".join(f"'{one.name}{one.wanted}'" for one in wrong)
     return Finding("packages", "problem", shown, text, f"pip install {wanted}")
+
+
+def kernels(fact: Kernels) -> Finding:
+    if not fact.absent:
+        return Finding("kernels", "ok", "compiled")
+    advice = "rounds take more processor time; for compiled ones install a C compiler, then prime-p2p again"
+    return Finding("kernels", "note", "NumPy's", fact.absent, advice)
 
 
 def descriptors(fact: Descriptors) -> Finding:
@@ -261,14 +272,19 @@ def reach(fact: Reached) -> Finding:
     return Finding("reach", "warning", f"port {fact.port}", text, advice)
 
 
-def bandwidth(fact: Bandwidth) -> Finding:
+def bandwidth(fact: Bandwidth, needs: Needs | None = None) -> Finding:
     figure = f"{_rate(fact.up)} up, {_rate(fact.down)} Mbit/s down"
     advice = f"start the peer with --bandwidth {_rate(fact.up)}" if fact.up < DEFAULT_RATE else ""
-    if min(fact.up, fact.down) < LEAST_RATE:
+    slower = advice or "look at the link"
+    slowest = min(fact.up, fact.down)
+    if needs is not None and needs.rate:
+        text = f"the run needs {_rate(needs.rate)} each way to keep up with its peers"
+        if slowest < needs.rate:
+            return Finding("bandwidth", "warning", figure, text, f"{slower}, and expect to wait for rounds")
+        return Finding("bandwidth", "ok", figure, text, advice)
+    if slowest < LEAST_RATE:
         text = "rounds of all but small models will take minutes"
-        return Finding(
-            "bandwidth", "warning", figure, text, f"{advice or 'look at the link'}, and more inner steps a round"
-        )
+        return Finding("bandwidth", "warning", figure, text, f"{slower}, and more inner steps a round")
     return Finding("bandwidth", "ok", figure, advice=advice)
 
 

@@ -19,11 +19,17 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a recipe needs of a machine, in bytes."""
+    """What a recipe needs of a machine.
+
+    Bytes, where ``cpu_bytes`` are in memory instead of ``gpu_bytes`` on a GPU; and ``rate``, Mbit/s to keep up with its
+    peers, 0 where nobody knows.
+    """
 
     memory_bytes: int
     disk_bytes: int
     gpu_bytes: int
+    cpu_bytes: int
+    rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,13 @@ class Package:
     wanted: str
     found: str | None
     fits: bool
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """`absent` is why the compiled ones are not used, "" where they are."""
+
+    absent: str
 
 
 @dataclass(frozen=True)
@@ -165,6 +178,7 @@ class Machine:
 
     python: Python
     packages: Sequence[Package] | Unknown
+    kernels: Kernels | Unknown
     memory: Space | Unknown
     disk: Space | Unknown
     folder: Folder

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from prime_p2p.doctor.facts import Folder, Machine, Package, Python, Space, Unknown
+from prime_p2p.doctor.facts import Folder, Kernels, Machine, Package, Python, Space, Unknown
 from prime_p2p.peer_folder import in_use
 
 _US = "prime_p2p"
@@ -19,7 +19,7 @@ _US = "prime_p2p"
 
 def look(directory: Path) -> Machine:
     """The facts, for a peer with this folder."""
-    return Machine(python(), packages(), memory(), disk(directory), folder(directory))
+    return Machine(python(), packages(), kernels(), memory(), disk(directory), folder(directory))
 
 
 def python() -> Python:
@@ -61,6 +61,15 @@ def _fits(version: str, wanted: str) -> bool | None:
         return SpecifierSet(wanted).contains(version, prereleases=True)
     except (ImportError, ValueError):  # a version that is none, as "3.13.0+" of a Python that somebody built
         return None
+
+
+def kernels() -> Kernels | Unknown:
+    """Whether the arithmetic of a round is compiled."""
+    try:
+        from prime_p2p.kernels import compiled
+    except ImportError as error:  # NumPy is missing, say
+        return Unknown(f"their code cannot be loaded: {error}")
+    return Kernels(compiled.ABSENT)
 
 
 def memory() -> Space | Unknown:

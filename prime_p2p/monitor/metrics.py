@@ -128,7 +128,7 @@ class MetricsLog:
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_cut_line(path)
+            remove_cut_line(path)
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise BadInput(f"cannot write the metrics to {path}: {error.strerror}; choose another folder") from error
@@ -174,7 +174,8 @@ def _parse(line: bytes, where: str) -> RoundMetrics:
         raise BadInput(f"{where} is not a metrics record ({error!r}); remove the line") from error
 
 
-def _remove_cut_line(path: Path) -> None:
+def remove_cut_line(path: Path) -> None:
+    """Shorten a file of lines to whole ones: the last was cut where a crash came. Raises OSError."""
     if not path.exists():
         return
     with path.open("rb+") as file:

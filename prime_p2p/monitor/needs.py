@@ -8,8 +8,9 @@ from typing import Any
 
 from prime_p2p.bandwidth import written_bandwidth
 from prime_p2p.errors import BadInput
-from prime_p2p.estimate import CHECKPOINT, WANTED_SHARE, Estimate
+from prime_p2p.estimate import WANTED_SHARE, Estimate
 from prime_p2p.monitor.text import duration, printable, size
+from prime_p2p.recipe import RoundRecipe
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ def needs_json(estimate: Estimate, machine: Machine) -> dict[str, Any]:
         "licence": estimate.recipe.data.licence,
         "parameters": estimate.parameters,
         "peers": estimate.peers,
+        "devices": estimate.devices,
         "group": estimate.group,
         "gpu_bytes": {
             "model": estimate.model_bytes,
-            "activations_about": estimate.activation_bytes(estimate.recipe.inner.batch_size),
+            "activations_about": estimate.activation_bytes(estimate.at_a_time),
         },
         "host_bytes": estimate.host_bytes,
         "resume_bytes": estimate.resume_bytes,
@@ -64,28 +66,28 @@ def needs_text(estimate: Estimate, machine: Machine) -> str:
 
 
 def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
-    recipe, shape, keep = estimate.recipe, estimate.recipe.model, estimate.recipe.checkpoint.keep
-    activations = estimate.activation_bytes(recipe.inner.batch_size)
+    recipe, shape, keep = estimate.recipe, estimate.size, estimate.recipe.checkpoint.keep
+    batch, context, several = estimate.at_a_time, recipe.model.context, estimate.devices > 1
+    precision = str(estimate.precision).removeprefix("torch.")
+    activations = f"about {size(estimate.activation_bytes(batch))} of activations, in {precision}"
+    each = f" on each of {estimate.devices} GPUs" if several else ""
     lines = [
         ("run", recipe.run.name),
-        ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.hidden_size}"),
+        ("model", f"{estimate.parameters:,} parameters: {shape.layers} layers of width {shape.width}"),
         ("data", printable(recipe.data.source)),
         ("", printable(f"licence: {recipe.data.licence or 'not said'}")),
-        ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32"),
-        (
-            "",
-            f"about {size(activations)} of activations: {recipe.inner.batch_size} sequences of {shape.context} tokens",
-        ),
+        ("GPU memory", f"{size(estimate.model_bytes)} of parameters, gradients and moments, in float32{each}"),
+        ("", f"{activations}: {batch} sequences of {context} tokens"),
     ]
     if machine.gpu_bytes is not None:
         lines.append(("", _fits(estimate, machine.gpu_bytes)))
     return [
         *lines,
         ("host memory", f"at most {size(estimate.host_bytes)}, beside PyTorch and the text"),
-        ("", f"at most {size(estimate.resume_bytes)} for a moment, to resume with a GPU"),
+        ("", f"at most {size(estimate.resume_bytes)} for a moment, to resume with a GPU{', and to save' * several}"),
         ("disk", f"at most {size(estimate.disk_bytes)}"),
-        ("", f"{keep} checkpoints (up to {size(CHECKPOINT * estimate.parameters)} each), updates, snapshots"),
-        ("round", f"every {recipe.round.inner_steps} inner steps, {_group(estimate)}"),
+        ("", f"{keep} checkpoints (up to {size(estimate.checkpoint_bytes)} each), updates, snapshots"),
+        ("round", f"every {_inner_steps(recipe.round)}, {_group(estimate)}"),
         (
             "",
             f"{size(estimate.round_bytes)} sent by each, and as much received"
@@ -96,11 +98,17 @@ def _at_rest(estimate: Estimate, machine: Machine) -> list[tuple[str, str]]:
 
 
 def _fits(estimate: Estimate, gpu_bytes: float) -> str:
-    largest, batch = estimate.largest_batch(gpu_bytes), estimate.recipe.inner.batch_size
+    largest, at_a_time = estimate.largest_batch(gpu_bytes), estimate.recipe.inner.micro_batch
     if largest == 0:
         return f"{size(gpu_bytes)} are not enough, whatever inner.batch_size is"
-    verdict = "fits" if batch <= largest else "does not fit"
-    return f"with {size(gpu_bytes)}, inner.batch_size can be about {largest}; {batch} {verdict}"
+    verdict = "fits" if at_a_time <= largest else "does not fit: raise inner.accumulation"
+    return f"{size(gpu_bytes)} have room for about {largest} sequences at a time; {at_a_time} {verdict}"
+
+
+def _inner_steps(recipe: RoundRecipe) -> str:
+    """How many there are, as in "50 inner steps (200 from outer step 100)"."""
+    changes = ", ".join(f"{steps} from outer step {since}" for since, steps in recipe.inner_steps_schedule if since)
+    return f"{recipe.inner_steps_at(0)} inner steps" + (f" ({changes})" if changes else "")
 
 
 def _group(estimate: Estimate) -> str:

@@ -28,6 +28,9 @@ class Reporter(Protocol):
 
     def outer_step(self, metrics: RoundMetrics) -> None: ...
 
+    def missed(self) -> None:
+        """A round came to no outer step; why is in the log, once for many of one reason."""
+
     def log(self, text: str) -> None: ...
 
     def note(self, text: str) -> None:
@@ -74,6 +77,9 @@ class EventReporter:
     def outer_step(self, metrics: RoundMetrics) -> None:
         self._writer.outer_step(metrics)
 
+    def missed(self) -> None:
+        return
+
     def log(self, text: str) -> None:
         self._writer.log(text)
 
@@ -116,6 +122,9 @@ class PlainReporter:
             f"{metrics.bytes_sent / 1e6:.1f} MB sent, digest {metrics.digest[:12]}"
         )
 
+    def missed(self) -> None:
+        return
+
     def log(self, text: str) -> None:
         self._say(text)
 
@@ -130,14 +139,53 @@ class PlainReporter:
         self._outlet.write(printable(text, _LONGEST))
 
 
+class Several:
+    """Reporters that are all told the same, in their order."""
+
+    def __init__(self, reporters: Sequence[Reporter]) -> None:
+        self._reporters = reporters
+
+    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
+        for one in self._reporters:
+            one.ready(peer_id, addresses)
+
+    def progress(self, progress: Progress) -> None:
+        for one in self._reporters:
+            one.progress(progress)
+
+    def phase(self, state: State, group_size: int) -> None:
+        for one in self._reporters:
+            one.phase(state, group_size)
+
+    def outer_step(self, metrics: RoundMetrics) -> None:
+        for one in self._reporters:
+            one.outer_step(metrics)
+
+    def missed(self) -> None:
+        for one in self._reporters:
+            one.missed()
+
+    def log(self, text: str) -> None:
+        for one in self._reporters:
+            one.log(text)
+
+    def note(self, text: str) -> None:
+        for one in self._reporters:
+            one.note(text)
+
+    def done(self, outer_step: int, digest: bytes) -> None:
+        for one in self._reporters:
+            one.done(outer_step, digest)
+
+
 @contextmanager
-def open_reporter(json: bool) -> Iterator[Reporter]:
-    """The reporter a peer was asked for; event lines own standard output until the end."""
+def open_reporter(json: bool, others: Sequence[Reporter] = ()) -> Iterator[Reporter]:
+    """The reporter a peer was asked for, behind ``others``; event lines own standard output until the end."""
     if not json:
-        yield PlainReporter()
+        yield Several([*others, PlainReporter()])
         return
     writer = EventWriter.on_stdout()
     try:
-        yield EventReporter(writer)
+        yield Several([*others, EventReporter(writer)])
     finally:
         writer.close()

@@ -6,6 +6,7 @@ hivemind, and a later ``import hivemind`` of somebody else, work as always.
 """
 
 import ast
+import functools
 import importlib
 import importlib.util
 import logging
@@ -91,6 +92,8 @@ from hivemind.dht.validation import DHTRecord, RecordValidatorBase  # noqa: E402
 from hivemind.p2p import P2P, P2PDaemonError, PeerID  # noqa: E402
 from hivemind.proto import dht_pb2, p2pd_pb2  # noqa: E402
 from hivemind.utils.multiaddr import Multiaddr  # noqa: E402
+
+protocol.PeerID = functools.lru_cache(4096)(PeerID)  # it writes each one in base58, most of the work of a search
 
 for _module in (node, protocol, routing):  # where hivemind was there before us
     _module.get_dht_time = clock.now

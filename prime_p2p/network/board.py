@@ -35,8 +35,9 @@ from prime_p2p.network.tasks import end
 
 log = logging.getLogger(__name__)
 
-_NEAREST = 20  # peers a walk ends with: Kademlia's k
-_REPLICAS = 5  # of them that keep a record
+NEAREST = 8  # peers a walk ends with: those that keep a record, and some more, as each of us knows of other ones
+REPLICAS = 5  # of them that keep a record
+AROUND = 20  # peers that are nearest to this one, which it looks for when it starts: Kademlia's k
 _WALK = 6.0  # seconds a walk may take before it goes on with what it has found
 _PING_AGAIN = 0.25  # seconds before a peer that did not answer is asked again
 _KEPT = 256  # peers remembered to find again after a partition
@@ -159,7 +160,7 @@ class Board:
     async def start(self, bootstrap: dict[str, list[str]]) -> None:
         """Look around, and from now on look again for peers that got lost. `bootstrap`: peer id -> addresses."""
         self._bootstrap = bootstrap
-        await self._walk(self._node.node_id)
+        await self._walk(self._node.node_id, AROUND)
         self._keeper = asyncio.ensure_future(self._keep())
 
     def take_over(self, former: "Board") -> None:
@@ -208,52 +209,74 @@ class Board:
         key_id = DHTID.generate(PREFIX + key)
         expiration, value = self._own[key]
         signed = self._signed(key, expiration, value)
-        nearest = sorted((await self._walk(key_id)).peers.items(), key=lambda item: key_id.xor_distance(item[0]))
+        nearest = await self._nearest(key_id)
         self._node.protocol.storage.store_subkey(key_id, self._identity.peer_id, signed, expiration)
         stored = await asyncio.gather(
             *(
                 self._node.protocol.call_store(
                     peer, [key_id], [signed], expiration_time=[expiration], subkeys=[self._identity.peer_id]
                 )
-                for _, peer in nearest[:_REPLICAS]
+                for peer in nearest[:REPLICAS]
             )
         )
         return any(answer and answer[0] for answer in stored)
 
-    async def lookup(self, key: str) -> dict[str, dict[str, Any]]:
-        """Return what peers say under `key`: peer id -> value. This peer's own record is among them."""
-        walk = await self._walk(DHTID.generate(PREFIX + key))
+    async def lookup(self, key: str, copies: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return what peers say under `key`: peer id -> value. This peer's own record is among them.
+
+        All peers that keep the records are asked, and each sends all that it has; with `copies` so many of them, chosen
+        by chance, which is enough for what is looked up again and again.
+        """
+        key_id = DHTID.generate(PREFIX + key)
+        walk = await (self._walk(key_id) if copies is None else self._sample(key_id, copies))
         if key in self._own:
             walk.add(self._identity.peer_id, *self._own[key])
         now = clock.now()
         return {peer: value for peer, (expiration, value) in walk.records.items() if expiration > now}
 
-    async def _walk(self, key_id: DHTID) -> _Walk:
+    async def _sample(self, key_id: DHTID, copies: int) -> _Walk:
+        """Ask some of the peers that keep the records of a key, until so many of them have answered."""
+        walk = _Walk()
+        self._collect(walk, key_id, self._node.protocol.storage.get(key_id))
+        keepers = (await self._nearest(key_id))[:REPLICAS]
+        random.shuffle(keepers)
+        missing = copies
+        while keepers and missing:
+            asked, keepers = keepers[:missing], keepers[missing:]
+            answers = await asyncio.gather(*(self._ask(walk, key_id, peer) for peer in asked))
+            missing -= sum(answer is not None for answer in answers)
+        return walk
+
+    async def _nearest(self, key_id: DHTID) -> list[PeerID]:
+        """Return the peers nearest to a key, the nearest first.
+
+        They are asked for a place next to the key's, so that they do not send its records along.
+        """
+        found = (await self._walk(DHTID(key_id ^ 1))).peers
+        return [found[node_id] for node_id in sorted(found, key=key_id.xor_distance)]
+
+    async def _walk(self, key_id: DHTID, most: int = NEAREST) -> _Walk:
         """Ask the peers nearest to a key for its records and for nearer peers, until there is none unasked."""
         walk = _Walk()
         protocol, blacklist = self._node.protocol, self._node.blacklist
         self._collect(walk, key_id, protocol.storage.get(key_id))
         if not self._daemon.alive:
             return walk
-        known = dict(protocol.routing_table.get_nearest_neighbors(key_id, _NEAREST, exclude=self._node.node_id))
+        known = dict(protocol.routing_table.get_nearest_neighbors(key_id, AROUND, exclude=self._node.node_id))
         asked = {self._node.node_id}
 
         async def ask(node_id: DHTID) -> None:
             asked.add(node_id)
-            answer = await protocol.call_find(known[node_id], [key_id])
-            if not answer:
-                blacklist.register_failure(known[node_id])
+            neighbours = await self._ask(walk, key_id, known[node_id])
+            if neighbours is None:
                 return
-            blacklist.register_success(known[node_id])
             walk.peers[node_id] = known[node_id]
-            found, neighbours = answer[key_id]
-            self._collect(walk, key_id, found)
-            for neighbour, peer in list(neighbours.items())[:_NEAREST]:
+            for neighbour, peer in list(neighbours.items())[:AROUND]:
                 known.setdefault(neighbour, peer)
 
         deadline = time.monotonic() + _WALK
         while True:
-            nearest = sorted((n for n in known if known[n] not in blacklist), key=key_id.xor_distance)[:_NEAREST]
+            nearest = sorted((n for n in known if known[n] not in blacklist), key=key_id.xor_distance)[:most]
             tasks = [asyncio.ensure_future(ask(n)) for n in nearest if n not in asked]
             if not tasks or time.monotonic() > deadline:
                 return walk
@@ -263,10 +286,23 @@ class Board:
                 for task in tasks:
                     task.cancel()
 
+    async def _ask(self, walk: _Walk, key_id: DHTID, peer: PeerID) -> dict[DHTID, PeerID] | None:
+        """Ask one peer for the records of a key; return which peers it knows near there, None if it does not answer."""
+        answer = await self._node.protocol.call_find(peer, [key_id])
+        if not answer:
+            self._node.blacklist.register_failure(peer)
+            return None
+        self._node.blacklist.register_success(peer)
+        found, neighbours = answer[key_id]
+        self._collect(walk, key_id, found)
+        return dict(neighbours)
+
     def _collect(self, walk: _Walk, key_id: DHTID, found: Any) -> None:
         if found is None or not isinstance(found.value, DictionaryDHTValue):
             return
         for subkey, (value, expiration) in list(found.value.items()):
+            if expiration <= walk.records.get(subkey, (0.0, {}))[0]:
+                continue  # another peer has sent it
             try:
                 peer_id, fields = unpack(DHTRecord(key_id.to_bytes(), msgpack.packb(subkey), value, expiration))
             except BadRecord:

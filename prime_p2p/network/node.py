@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
+SHARE_OF_A_PEER = 8  # and no more than this part of what is free: there is room for others, whoever takes all they can
+
+_ANNOUNCED = r"/\w+/[^/]+/(tcp/\d+|udp/\d+/quic-v1)"
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 Gate = Callable[[str], Awaitable[bool]]
@@ -43,6 +47,7 @@ class NodeConfig:
         identity: file of the private key, made if there is none.
         bootstrap: multiaddrs of peers to find the others by, each with its /p2p/ part.
         hosts, port: IP addresses and the TCP port to listen on; port 0 is any free one.
+        quic: listen on QUIC too, at the UDP port of the same number.
         or_next: take the next free port above it where it is taken.
         announce: multiaddrs others shall use instead of the ones this node sees itself.
         relay: serve as a relay for peers behind NAT, within these limits; needs a public address.
@@ -63,6 +68,7 @@ class NodeConfig:
     may_be_first: bool = False
     join_timeout: float = 15.0
     rpc_timeout: float = 2.0
+    quic: bool = False
 
 
 class Node:
@@ -95,11 +101,12 @@ class Node:
             _check_announced(address)
         listen_addresses(config.hosts, config.port)
         async with contextlib.AsyncExitStack() as opened:
-            held = opened.enter_context(contextlib.closing(await hold_port(config.hosts, config.port, config.or_next)))
+            holding = hold_port(config.hosts, config.port, config.or_next, udp=config.quic)
+            held = opened.enter_context(contextlib.closing(await holding))
             identity = Identity.load_or_create(config.identity)
             opened.enter_context(identity.lock())
             others = {address: peer for address, peer in bootstrap.items() if peer != identity.peer_id}
-            listen = listen_addresses(config.hosts, held.port)
+            listen = listen_addresses(config.hosts, held.port, config.quic)
             limits = config.relay or RelayLimits(peers=0)
             public = config.relay is not None
             daemon = DaemonConfig(identity.path, listen, config.announce, public=public, limits=limits)
@@ -142,10 +149,11 @@ class Node:
     async def addresses(self) -> list[str]:
         """Return the multiaddrs others may reach this node by, each with its /p2p/ part.
 
-        Those that lead farthest come first: of the internet, then of a local network, then of this machine alone.
+        Those that lead farthest come first: of the internet, then of a local network, then of this machine alone; of
+        those that lead equally far TCP goes before QUIC.
         """
         addresses = await self._supervisor.daemon.addresses()
-        return sorted(addresses, key=_farness)
+        return sorted(addresses, key=lambda address: (_farness(address), _is_quic(address)))
 
     @property
     def daemon_config(self) -> DaemonConfig:
@@ -165,7 +173,7 @@ class Node:
         addresses = self._board.addresses_of(peer_id)
         if not addresses or await relay.carries(self._supervisor.daemon, peer_id) < relay.ENOUGH:
             return None
-        return f"{addresses[0]}/p2p/{peer_id}"
+        return f"{min(addresses, key=_is_quic)}/p2p/{peer_id}"
 
     async def connections(self) -> dict[str, list[str]]:
         """Return the peers this node is connected to, and the multiaddrs of their ends; none while it is not online."""
@@ -178,9 +186,12 @@ class Node:
         """Put `value` under `key` in this peer's name for `ttl` seconds; return whether another peer has taken it."""
         return await self._board.publish(key, value, ttl)
 
-    async def lookup(self, key: str) -> dict[str, dict[str, Any]]:
-        """Return what peers say under `key`: peer id -> value; only what is signed and has not expired."""
-        return await self._board.lookup(key)
+    async def lookup(self, key: str, copies: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return what peers say under `key`: peer id -> value; only what is signed and has not expired.
+
+        With `copies` only so many of the peers that keep the records are asked.
+        """
+        return await self._board.lookup(key, copies)
 
     async def open(self, peer_id: str, protocol: str, schema: Schema, timeout: float) -> Stream:
         """Open a stream to a peer that serves `protocol`; it is the caller's to close.
@@ -214,7 +225,7 @@ class Node:
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
-            if self._inbound[peer_id] >= MAX_STREAMS_OF_A_PEER or len(self._streams) >= MAX_STREAMS:
+            if self._inbound[peer_id] >= streams_of_a_peer(len(self._streams)):
                 dropped.note("stream", f"it has {self._inbound[peer_id]} open, of {len(self._streams)} in all", peer_id)
                 pipe.abort()
                 return
@@ -259,6 +270,12 @@ class Node:
         await self._opened.aclose()
 
 
+def streams_of_a_peer(open_: int) -> int:
+    """How many streams one peer may have open to a node on which so many are open in all."""
+    free = MAX_STREAMS - open_
+    return min(MAX_STREAMS_OF_A_PEER, -(-free // SHARE_OF_A_PEER))
+
+
 async def _handle(protocol: str, handler: StreamHandler, stream: Stream) -> None:
     try:
         await handler(stream)
@@ -294,9 +311,12 @@ def peer_of(address: str) -> str:
 
 
 def _check_announced(address: str) -> None:
-    if not _is_multiaddr(address) or "/p2p/" in address or "tcp" not in Multiaddr(address):
-        raise BadInput(f"announced {address!r} is no multiaddr like /dns4/node.example.org/tcp/31337")
-    if Multiaddr(address)["tcp"] == "0":
+    if re.fullmatch(_ANNOUNCED, address) is None or not _is_multiaddr(address):
+        raise BadInput(
+            f"announced {address!r} is no multiaddr like /dns4/node.example.org/tcp/31337, or for QUIC "
+            "/dns4/node.example.org/udp/31337/quic-v1"
+        )
+    if re.search("/(tcp|udp)/0(/|$)", address):
         raise BadInput(f"announced {address!r} needs the port that others shall connect to")
 
 
@@ -306,6 +326,10 @@ def _is_multiaddr(address: str) -> bool:
     except (ValueError, LookupError):
         return False
     return True
+
+
+def _is_quic(address: str) -> bool:
+    return "/udp/" in address
 
 
 def _farness(address: str) -> int:

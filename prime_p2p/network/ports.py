@@ -1,4 +1,4 @@
-"""Where a node listens: IP addresses of this machine and one TCP port, the same at all of them."""
+"""Where a node listens: IP addresses of this machine and one port, the same at all of them and for TCP and QUIC."""
 
 import asyncio
 import ipaddress
@@ -26,8 +26,8 @@ def everywhere() -> tuple[str, ...]:
     return ("0.0.0.0",)
 
 
-def listen_addresses(hosts: Sequence[str], port: int) -> tuple[str, ...]:
-    """The multiaddrs of a TCP port at these IP addresses.
+def listen_addresses(hosts: Sequence[str], port: int, quic: bool = False) -> tuple[str, ...]:
+    """The multiaddrs of a TCP port at these IP addresses, and with `quic` those of the UDP port of the same number.
 
     Raises:
         BadInput: there are none, one of them is no IP address, or the port is no port.
@@ -36,14 +36,16 @@ def listen_addresses(hosts: Sequence[str], port: int) -> tuple[str, ...]:
         raise BadInput("a node needs at least one host to listen at")
     if not 0 <= port < 65536:
         raise BadInput(f"port {port} is not between 0 and 65535")
-    return tuple(f"/ip{_version(host)}/{host}/tcp/{port}" for host in dict.fromkeys(hosts))
+    where = [f"/ip{_version(host)}/{host}" for host in dict.fromkeys(hosts)]
+    ways = [f"tcp/{port}", f"udp/{port}/quic-v1"] if quic else [f"tcp/{port}"]
+    return tuple(f"{host}/{way}" for way in ways for host in where)
 
 
 class PortTaken(BadInput):
     """A port that cannot be had."""
 
 
-async def hold_port(hosts: Sequence[str], port: int, or_next: bool = False) -> "HeldPort":
+async def hold_port(hosts: Sequence[str], port: int, or_next: bool = False, udp: bool = False) -> "HeldPort":
     """What `HeldPort` gives, a moment later if the daemon of a process that was just killed still has the port.
 
     Raises:
@@ -53,21 +55,24 @@ async def hold_port(hosts: Sequence[str], port: int, or_next: bool = False) -> "
     deadline = loop.time() + _ORPHANED
     while loop.time() < deadline:
         with suppress(PortTaken):
-            return HeldPort(hosts, port)
+            return HeldPort(hosts, port, udp=udp)
         await asyncio.sleep(_LOOK_AGAIN)
-    return HeldPort(hosts, port, or_next)
+    return HeldPort(hosts, port, or_next, udp)
 
 
 class HeldPort:
     """Sockets that are bound to a port and never listen: the daemons of a node do, one after another."""
 
-    def __init__(self, hosts: Iterable[str], port: int, or_next: bool = False) -> None:
+    def __init__(self, hosts: Iterable[str], port: int, or_next: bool = False, udp: bool = False) -> None:
         """Bind the port, or a free one for 0; with `or_next`, the next free one above it where it is taken.
+
+        With `udp` the port of that number must be free there too. It is not held: a daemon shares it with nobody.
 
         Raises:
             PortTaken: it cannot be had at one of these addresses.
         """
         self._hosts = tuple(dict.fromkeys(hosts))
+        self._udp = udp
         self._held = ExitStack()
         self.port = self._hold(port)
         tried = 1
@@ -93,6 +98,9 @@ class HeldPort:
                     for host in self._hosts:
                         wanted = held.enter_context(_bound(host, wanted)).getsockname()[1]
                         held.enter_context(_claimed(host, wanted))
+                        if self._udp:
+                            with _socket(host, socket.SOCK_DGRAM) as probe:
+                                probe.bind((host, wanted))
                 except OSError as error:
                     self._refused = host, error.strerror
                     continue
@@ -131,9 +139,10 @@ def _claimed(host: str, port: int) -> socket.socket:
     return claim
 
 
-def _socket(host: str) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _socket(host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
+    if kind is socket.SOCK_STREAM:  # for UDP it would share the port with whoever else says so
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if made.family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as the daemon does: IPv4 has a socket of its own
     return made

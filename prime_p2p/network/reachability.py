@@ -166,7 +166,9 @@ class Reachability:
 
 def questions(listen: Iterable[str], own: Iterable[str]) -> list[str]:
     """What to ask others for: our ports wherever they see this machine, and what a router may have mapped to them."""
-    asked = [f"/{_kind(address)}/{_ANY[_kind(address)]}/tcp/{_port(address)}" for address in listen]
+    asked = [
+        f"/{_kind(address)}/{_ANY[_kind(address)]}/tcp/{_port(address)}" for address in listen if "/tcp/" in address
+    ]
     mapped = [_plain(address) for address in own if _is_direct(address) and _is_outside(address)]
     return list(dict.fromkeys([*asked, *(address for address in mapped if "/tcp/" in address)]))[:MOST_ADDRESSES]
 

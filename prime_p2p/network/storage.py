@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from prime_p2p.network import dropped
+from prime_p2p.network import clock, dropped
 from prime_p2p.network._hivemind import DHTID, DHTLocalStorage, DictionaryDHTValue
 
 MOST_KEYS = 4096
@@ -24,6 +24,7 @@ class RecordStorage(DHTLocalStorage):
     def __init__(self) -> None:
         super().__init__()
         self._bytes: dict[DHTID, int] = {}  # of the records of each key, when one was stored last
+        self._all_bytes = 0  # of all keys
 
     def store_subkey(self, key: DHTID, subkey: Any, value: bytes, expiration_time: float) -> bool:
         """Keep a record; False where a newer one is here, or no room."""
@@ -40,6 +41,7 @@ class RecordStorage(DHTLocalStorage):
             return False
         if not records.store(subkey, value, expiration_time):
             return False  # it has expired
+        self._all_bytes += size - self._bytes.get(key, 0)
         self._bytes[key] = size
         _forget_replaced(records)
         if kept is None or expiration_time > kept.expiration_time:
@@ -50,11 +52,19 @@ class RecordStorage(DHTLocalStorage):
     def _no_room(self, key: DHTID, size: int, crowded: bool) -> str:
         if size > MOST_BYTES_OF_A_KEY or crowded:
             return "no room for more under its key"
-        self._bytes = {one: count for one, count in self._bytes.items() if one in self.data}
         if key not in self.data and len(self.data) >= MOST_KEYS:
             return "no room for another key"
-        others = sum(count for one, count in self._bytes.items() if one != key)
+        others = self._all_bytes - self._bytes.get(key, 0)
         return "no room for more records" if others + size > MOST_BYTES else ""
+
+    def _remove_outdated(self) -> None:
+        """Called by hivemind before each look at what is here."""
+        now = clock.now()
+        while self.expiration_heap and self.expiration_heap[0].expiration_time < now:
+            entry = heapq.heappop(self.expiration_heap)
+            if self.key_to_heap.get(entry.key) == entry:  # no later record came under its key
+                del self.data[entry.key], self.key_to_heap[entry.key]
+                self._all_bytes -= self._bytes.pop(entry.key)
 
     def _too_many_of(self, peer: Any) -> str:
         count = sum(peer in kept.value.data for kept in self.data.values())

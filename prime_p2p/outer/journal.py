@@ -117,6 +117,16 @@ class Journal:
             path = [entry for entry in self._chain_to(self._entries[max(self._entries)]) if entry.step_before >= step]
         return path if (path[0].step_before, path[0].digest_before) == (step, digest) else []
 
+    def history_of(self, step: int, digest: bytes) -> dict[int, bytes]:
+        """The digests of this state and of those that led to it, as far back as the updates are here, by outer step."""
+        history = {step: digest}
+        for entry in reversed(self.entries()):
+            if (entry.step_before + 1, entry.digest_after) != (step, digest):
+                break
+            step, digest = entry.step_before, entry.digest_before
+            history[step] = digest
+        return history
+
     def read(self, step_before: int) -> tuple[JournalEntry, BlockVector]:
         """The update (read-only) that leads on from this outer step, checked against its hashes.
 

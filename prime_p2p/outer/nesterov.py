@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prime_p2p.allreduce.codec import BLOCK, CHUNK, BlockVector, Float32, dequantise
+from prime_p2p.kernels import compiled
 from prime_p2p.outer.parallel import in_threads
 
 
@@ -44,19 +45,28 @@ def step(anchor: Float32, momentum: Float32, update: BlockVector, optimizer: Out
     in_threads(work, range(0, update.n, SPAN), threads)
 
 
-def _step_span(anchor: Float32, momentum: Float32, update: BlockVector, optimizer: OuterOptimizer) -> None:
+def move(anchor: Float32, momentum: Float32, gradient: Float32, optimizer: OuterOptimizer, scratch: Float32) -> None:
+    """The same step with an update in float32 (all of shape [n], ``scratch`` too, which is overwritten)."""
     rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.momentum)
+    momentum *= decay
+    momentum += gradient
+    if optimizer.nesterov:
+        np.multiply(momentum, decay, out=scratch)
+        scratch += gradient
+        scratch *= rate
+    else:
+        np.multiply(momentum, rate, out=scratch)
+    anchor -= scratch
+
+
+def _step_span(anchor: Float32, momentum: Float32, update: BlockVector, optimizer: OuterOptimizer) -> None:
+    if compiled.KERNELS is not None:
+        numbers = optimizer.learning_rate, optimizer.momentum, optimizer.nesterov
+        compiled.KERNELS.outer_step(update.arrays, update.bits, numbers, momentum, anchor)
+        return
     gradients, moves = np.empty((2, min(CHUNK, update.n)), np.float32)
     for start in range(0, update.n, CHUNK):
         stop = min(start + CHUNK, update.n)
-        gradient, move, m = gradients[: stop - start], moves[: stop - start], momentum[start:stop]
+        gradient = gradients[: stop - start]
         dequantise(update.slice(start // BLOCK, -(-stop // BLOCK)), gradient)
-        m *= decay
-        m += gradient
-        if optimizer.nesterov:
-            np.multiply(m, decay, out=move)
-            move += gradient
-            move *= rate
-        else:
-            np.multiply(m, rate, out=move)
-        anchor[start:stop] -= move
+        move(anchor[start:stop], momentum[start:stop], gradient, optimizer, moves[: stop - start])

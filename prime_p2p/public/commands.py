@@ -1,4 +1,4 @@
-"""The commands of public runs: ``publish``, ``join``, ``runs``, ``invite`` and ``ban``."""
+"""The commands of public runs: ``publish``, ``join``, ``show``, ``runs``, ``invite`` and ``ban``."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ import typer
 
 from prime_p2p.monitor import logs
 from prime_p2p.options import (
+    LOOPBACK,
     AnnounceOption,
     BandwidthOption,
     BootstrapOption,
     DeviceOption,
+    DevicesOption,
     DirectoryOption,
     EventsOption,
     HostOption,
     IdentityOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsHostOption,
+    MetricsPortOption,
     ParentOption,
     PortOption,
+    QuicOption,
     RelayedOption,
     SetOption,
     ThreadsOption,
     VerboseOption,
+    metrics_at,
 )
+from prime_p2p.public import notice
 
 if TYPE_CHECKING:
     from prime_p2p.public.publish import Published, Wish
@@ -42,7 +49,13 @@ KeyOption = Annotated[
     Path, typer.Option("--key", metavar="FILE", help="Private key of the run's author.", show_default=False)
 ]
 NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="What the run is called.", show_default=False)]
-PeersArgument = Annotated[list[str], typer.Argument(metavar="PEER...", help="Peer ids.", show_default=False)]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run, as its author gave it.", show_default=False)
+]
+PeersArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PEER...", help="Peer ids, or the ends of those of peers there.", show_default=False),
+]
 
 
 @app.command()
@@ -65,6 +78,16 @@ def publish(
         int | None,
         typer.Option(min=0, metavar="STEP", help="Outer step from which a change holds.", show_default="soon"),
     ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--notice",
+            min=notice.LEAST_SECONDS,
+            max=86400.0,
+            metavar="SECONDS",
+            help="That peers have at least to hear of a change before it holds.",
+        ),
+    ] = notice.SECONDS,
     pause: Annotated[bool, typer.Option("--pause", help="Pause the run.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="End a pause.")] = False,
     end: Annotated[bool, typer.Option("--end", help="End the run.")] = False,
@@ -90,6 +113,7 @@ def publish(
         recipe=_loaded(recipe),
         sets=sets or (),
         at=at,
+        notice=seconds,
         phase=phases[0] if phases else None,  # type: ignore[arg-type]
         minimum_version=minimum_version,
         rule=admission,
@@ -178,17 +202,16 @@ def _as_json(published: Published) -> dict[str, object]:
 
 
 def _peer_ids(texts: list[str]) -> list[str]:
-    from prime_p2p.network.identity import is_peer_id
+    from prime_p2p.public import peer_ids
 
     for text in texts:
-        if not is_peer_id(text):
-            raise typer.BadParameter(f"{text!r} is no peer id like 12D3KooW...")
+        peer_ids.check(text)
     return texts
 
 
 @app.command()
 def join(
-    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="As its author gave it.", show_default=False)],
+    address: RunArgument,
     directory: DirectoryOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
     token: Annotated[
@@ -204,9 +227,13 @@ def join(
     port: PortOption = None,
     announce: AnnounceOption = None,
     relayed: RelayedOption = False,
+    quic: QuicOption = False,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     as_json: EventsOption = False,
     watch_parent: ParentOption = False,
     log_level: LogLevelOption = logs.LogLevel.WARNING,
@@ -217,18 +244,22 @@ def join(
     from prime_p2p.peer_process import PeerOptions, check_device, place_of, run
     from prime_p2p.public import joining
     from prime_p2p.public.admission import Invitation
+    from prime_p2p.public.look import look_at
     from prime_p2p.public.public_run import PublicRun
     from prime_p2p.public.run_address import RunAddress
+    from prime_p2p.training.ranks.launch import Launch
 
     logs.set_up(logs.LogLevel.DEBUG if verbose else log_level, log_format)
     parsed = RunAddress.parse(address)
     os.environ.pop(INVITATION, None)  # it is no business of the processes that this one starts
     invitation = Invitation.from_text(token) if token else None
-    check_device(device)
+    launch = Launch(max(1, devices))
+    check_device(device, launch.ranks)
     directory = directory or Path("runs") / parsed.name
-    look = joining.look_at(parsed, directory)
+    look = look_at(parsed, directory)
+    joining.check_goes_on(look)
     public = PublicRun(look.signed, directory, invitation)
-    print("\n".join(f"{word:<10}  {text}" for word, text in joining.description(look)), file=sys.stderr)
+    print(_in_columns(joining.description(look)), file=sys.stderr)
     joining.check_room(look, directory, device)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("there is no terminal to ask on whether to begin: give --yes")
@@ -238,16 +269,45 @@ def join(
     return run(
         PeerOptions(
             recipe=public.terms.base,
-            bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.signed.manifest.bootstraps])),
+            bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.bootstraps])),
             directory=directory,
-            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed),
+            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
+            launch=launch,
             json=as_json,
             stop_with_parent=watch_parent,
+            metrics=metrics_at(metrics_host, metrics_port),
             public=public,
         )
     )
+
+
+@app.command()
+def show(
+    address: RunArgument,
+    recipe: Annotated[
+        bool, typer.Option("--recipe", help="Print the recipe that holds at present, as TOML, and nothing else.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show what a public run is at present, without joining it."""
+    from prime_p2p.public import show
+    from prime_p2p.public.look import look_at
+    from prime_p2p.public.run_address import RunAddress
+
+    if recipe and as_json:
+        raise typer.BadParameter("give only one of --recipe and --json: the latter has the recipe in it")
+    look = look_at(RunAddress.parse(address))
+    if recipe:
+        print(look.recipe.to_toml(), end="")
+    else:
+        print(json.dumps(show.as_json(look), indent=2) if as_json else _in_columns(show.lines(look)))
+    return 0
+
+
+def _in_columns(lines: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{word:<10}  {text}" for word, text in lines)
 
 
 @app.command()
@@ -270,7 +330,7 @@ def ban(
 
 @app.command()
 def invite(
-    address: Annotated[str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run.", show_default=False)],
+    address: RunArgument,
     key: KeyOption,
     lasts: Annotated[str, typer.Option(metavar="TIME", help="How long it lasts: minutes, hours or days.")] = "7d",
 ) -> int:

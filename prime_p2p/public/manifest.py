@@ -7,6 +7,7 @@ author signs the hash of the manifest, and of two manifests the one with the lar
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,13 @@ from prime_p2p.network.identity import Identity, verify
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.public.admission import Admission, PeerId
 from prime_p2p.public.run_address import fingerprint, run_id
-from prime_p2p.recipe import RUN_NAME, STDLIB, Recipe
+from prime_p2p.recipe import BYTES, HUB, RUN_NAME, STDLIB, Recipe
 from prime_p2p.terms import CHANGEABLE, Change, Phase, Terms
 
 PART = 3072  # bytes of a manifest in one record of the DHT
 MAX_PARTS = 32
 MAX_CHANGES = 256
+_NAME_ON_THE_HUB = re.compile(HUB + r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?(@(?!\.)[\w.-]+)?", re.ASCII)
 _SEALED = b"prime-p2p manifest 1\0"
 
 
@@ -210,7 +212,7 @@ def _check(manifest: Manifest) -> None:
     if terms.base.run.name != manifest.name:
         raise BadManifest("its recipe is that of a run of another name")
     try:
-        check_source(terms.base.data.source)
+        _check_sources(terms.base)
     except BadInput as error:
         raise BadManifest(str(error)) from None
 
@@ -226,19 +228,33 @@ def check_signable(manifest: Manifest) -> None:
         raise BadInput(f"the manifest would not be one: {where}: {mistake['msg']}") from None
     except InvalidVersion:
         raise BadInput(f"--minimum-version {manifest.minimum_version!r} is no version like 0.2.0") from None
-    check_source(manifest.terms.base.data.source)
+    _check_sources(manifest.terms.base)
 
 
-def check_source(source: str) -> None:
-    """Raises BadInput for data of which somebody else must not say where it is on a machine.
+def _check_sources(recipe: Recipe) -> None:
+    """Raises BadInput for what somebody else must not say where it is on a machine.
 
-    An author could otherwise have a peer learn from, and so give away, what is in any of its files.
+    An author could otherwise have a peer learn from, and so give away, what is in any of its files. What is on the hub
+    is public anyway.
     """
+    data = recipe.data
+    check_source("data.source", data.source, STDLIB)
+    check_source("data.tokenizer", data.tokenizer, BYTES)
+    check_source("model.source", recipe.model.source)
+    for key, place in (("mirror", data.mirror), ("cache", data.cache)):
+        if place:
+            raise BadInput(f"data.{key}: is each peer's own choice; leave it out of the recipe of a public run")
+
+
+def check_source(key: str, source: str, built_in: str = "") -> None:
+    """Raises BadInput for a place that is neither on the hub nor in the folder of the peer."""
+    if source == built_in or _NAME_ON_THE_HUB.fullmatch(source):
+        return
     path = Path(source)
-    if source != STDLIB and (path.is_absolute() or ".." in path.parts or source.startswith("~")):
+    if path.is_absolute() or ".." in path.parts or source.startswith(("~", HUB)):
         raise BadInput(
-            f"data.source {source[:80]!r}: a public run names a built-in source, or a path without '..' that begins in "
-            "the folder of each peer"
+            f"{key} {source[:80]!r}: a public run names what is built in, a name on the hub, or a path without '..', "
+            "which begins in the folder data in that of each peer"
         )
 
 

@@ -23,6 +23,7 @@ from prime_p2p.terms import Course
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "manifest.msgpack"  # in a peer's folder
+DATA = "data"  # the folder there in which an author may name files: beside it are the peer's key and its other files
 LOOK_EVERY = 10.0  # seconds between two looks for a newer manifest where nobody speaks of one
 LOOK_GAP = 3.0  # seconds between two looks where somebody does
 KEEP_EVERY = 300.0  # seconds between two looks at who keeps the manifest
@@ -80,7 +81,7 @@ class PublicRun:
     @property
     def course(self) -> Course:
         """What the peer is to do."""
-        return Course(self.terms, self.signed.manifest.initial_state, self._path.parent)
+        return Course(self.terms, self.signed.manifest.initial_state, self._path.parent / DATA)
 
     # ---- the guard of the swarm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from prime_p2p.network.identity import Identity
 from prime_p2p.network.node import Node
 from prime_p2p.network.records import MAX_TTL
 from prime_p2p.network.visit import on_a_node
-from prime_p2p.public import manifest_records
+from prime_p2p.public import manifest_records, notice, peer_ids
 from prime_p2p.public.admission import Admission
 from prime_p2p.public.manifest import ChangeEntry, Manifest, SignedManifest, check_signable
 from prime_p2p.public.public_run import Door, kept_in, write
@@ -27,9 +27,7 @@ from prime_p2p.swarm import membership
 from prime_p2p.swarm.membership import Heartbeat
 from prime_p2p.terms import Phase, Terms, differences, recipe_with
 
-NOTICE = 3  # outer steps at least between the one that the run is at and the one from which a change holds
 FASTEST = 0.1  # seconds between two outer steps that are believed
-NOTICE_SECONDS = 45.0  # that those take at least: as long as it may be until every peer has heard of the change
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,15 @@ class Wish:
     """What the author wants of the run from now on; None leaves it as it is.
 
     ``sets`` are "section.key=value" for the recipe, or for the one of the run. ``at`` is the outer step from which a
-    changed recipe or phase holds, ``admit`` and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those
-    to take off the second.
+    changed recipe or phase holds, and ``notice`` the seconds that peers have at least until they come to it. ``admit``
+    and ``ban`` are peers to add to the lists of the manifest, ``pardon`` those to take off the second: ids, or ends of
+    the ids of those who are in the run.
     """
 
     recipe: Recipe | None = None
     sets: Sequence[str] = ()
     at: int | None = None
+    notice: float = notice.SECONDS
     phase: Phase | None = None
     minimum_version: str | None = None
     rule: str | None = None
@@ -86,34 +86,66 @@ def publish(
     Raises BadInput where the wish cannot be granted, Unreachable where nobody takes the manifest.
     """
     address = RunAddress(bootstrap[0], name, fingerprint(author.peer_id))
-    run, kept = address.run, author.path.with_name(f"{name}.manifest")
-    found, progress = on_a_node(bootstrap, partial(_found, run))
-    found = max(filter(None, (found, kept_in(kept, run))), key=lambda one: one.seal.order, default=None)
-    before = found.manifest if found else None
-    if before is not None:
-        manifest = following(before, wish, progress)
-    elif wish.recipe is None:
-        raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
-    else:
+    kept = kept_in(_kept_at(name, author), address.run)
+
+    async def change(node: Node) -> Published | None:
+        """In the same visit as the look at where the run is: the notice runs from that moment."""
+        seen = await _seen(address.run, node)
+        found = max(filter(None, (seen.signed, kept)), key=lambda one: one.seal.order, default=None)
+        if found is None:
+            return None
+        before = found.manifest
+        wanted = _with_whole_ids(wish, {*seen.peers, *before.admission.banned})
+        signed = _signed(following(before, wanted, seen.progress), author)
+        await _put(signed, node)
+        return Published(address, signed, before)
+
+    published = on_a_node(bootstrap, change)
+    if published is None:
+        if wish.recipe is None:
+            raise BadInput(f"no manifest of run {name} by this key is known there; publish its recipe first")
         recipe = wish.recipe.with_overrides(wish.sets)
         new = replace(wish, recipe=recipe, sets=(), bootstraps=wish.bootstraps or bootstrap)
-        manifest = first(name, author, new, initial_state(recipe))
+        signed = _signed(first(name, author, _with_whole_ids(new, ()), initial_state(recipe)), author)
+        on_a_node(bootstrap, partial(_put, signed))
+        published = Published(address, signed, None)
+    write(published.signed, _kept_at(name, author))
+    return published
+
+
+def _kept_at(name: str, author: Identity) -> Path:
+    return author.path.with_name(f"{name}.manifest")
+
+
+def _signed(manifest: Manifest, author: Identity) -> SignedManifest:
+    """Signed, unless it is one that nobody could go by. Raises BadInput."""
     check_signable(manifest)
     signed = SignedManifest.sign(manifest, author)
-    SignedManifest.opened(signed.body, signed.seal, run)  # what nobody could go by is not published
-    on_a_node(bootstrap, partial(_put, signed))
-    write(signed, kept)
-    return Published(address, signed, before)
+    return SignedManifest.opened(signed.body, signed.seal, manifest.run)
 
 
-async def _found(run: str, node: Node) -> tuple[SignedManifest | None, Progress]:
-    """The newest manifest of the run, and where the peers are that it admits."""
-    newest = await manifest_records.newest(node, run)
+@dataclass(frozen=True)
+class _Seen:
+    """What there is of a run: its newest manifest, where those are that it admits, and who is there at all."""
+
+    signed: SignedManifest | None
+    progress: Progress
+    peers: Collection[str]
+
+
+async def _seen(run: str, node: Node) -> _Seen:
+    newest, beats = await manifest_records.newest(node, run), await membership.heartbeats(node, run)
     if newest is None:
-        return None, Progress()
+        return _Seen(None, Progress(), beats.keys())
     door = Door(run, newest.manifest.author, newest.manifest.admission)
-    beats = (await membership.heartbeats(node, run)).items()
-    return newest, Progress.of([beat for peer, beat in beats if beat.has_state and door.admits(peer, beat.credential)])
+    admitted = [beat for peer, beat in beats.items() if beat.has_state and door.admits(peer, beat.credential)]
+    return _Seen(newest, Progress.of(admitted), beats.keys())
+
+
+def _with_whole_ids(wish: Wish, seen: Collection[str]) -> Wish:
+    """The wish with whole ids of peers where it has the ends of some that were seen. Raises BadInput."""
+    admit, ban, pardon = ([peer_ids.whole(one, seen) for one in ids] for ids in (wish.admit, wish.ban, wish.pardon))
+    return replace(wish, admit=admit, ban=ban, pardon=pardon)
 
 
 async def _put(signed: SignedManifest, node: Node) -> None:
@@ -200,7 +232,7 @@ def _from_when(wish: Wish, progress: Progress) -> int:
                 "which the change is to hold, with --at, or try again later"
             )
         return wish.at
-    first = progress.step + max(NOTICE, math.ceil(NOTICE_SECONDS / progress.pace))
+    first = progress.step + max(notice.OUTER_STEPS, math.ceil(wish.notice / progress.pace))
     if wish.at is not None and wish.at < first:
         raise BadInput(
             f"--at {wish.at}: the run is at outer step {progress.step}, and not every peer would hear of it in time; "

@@ -3,10 +3,27 @@
 Every mistake in a recipe is a `BadInput` of one line that names the file, the key and the reason.
 """
 
-from prime_p2p.recipe.data import STDLIB, DataRecipe
+from prime_p2p.recipe.data import BYTES, HUB, STDLIB, DataRecipe, of_the_hub
 from prime_p2p.recipe.inner import InnerRecipe
+from prime_p2p.recipe.local import DeviceRecipe
 from prime_p2p.recipe.model import ModelRecipe
+from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.recipe import Recipe
+from prime_p2p.recipe.round import RoundRecipe
 from prime_p2p.recipe.run import RUN_NAME, check_run_name
 
-__all__ = ["RUN_NAME", "STDLIB", "DataRecipe", "InnerRecipe", "ModelRecipe", "Recipe", "check_run_name"]
+__all__ = [
+    "BYTES",
+    "HUB",
+    "RUN_NAME",
+    "STDLIB",
+    "DataRecipe",
+    "DeviceRecipe",
+    "InnerRecipe",
+    "ModelRecipe",
+    "OuterRecipe",
+    "Recipe",
+    "RoundRecipe",
+    "check_run_name",
+    "of_the_hub",
+]

@@ -1,8 +1,26 @@
-"""[eval], [checkpoint] and [serving]: what each peer may choose for itself."""
+"""[device], [eval], [checkpoint] and [serving]: what each peer may choose for itself."""
+
+from typing import Literal
 
 from pydantic import Field
 
 from prime_p2p.recipe.section import NotNegative, Positive, Section
+
+
+class DeviceRecipe(Section):
+    """[device]: how a model computes where it is. Parameters, and what is made of them, are float32 whatever it says.
+
+    `precision` is that of the forward and the backward pass: "bfloat16" (torch's autocast) or "float32"; "auto" is the
+    first on a GPU that has it. float16 is not there: it would need a loss scaler. `attention` is an implementation of
+    transformers; "auto" leaves it the choice. `compile` is torch.compile, layer by layer; left out, on a GPU alone.
+    `checkpoint_activations` keeps only what goes into each layer, and computes the rest again when it is needed: less
+    memory for a third more work.
+    """
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    compile: bool | None = None
+    checkpoint_activations: bool = False
 
 
 class EvalRecipe(Section):

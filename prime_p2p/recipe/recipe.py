@@ -10,14 +10,16 @@ from prime_p2p.errors import BadInput
 from prime_p2p.recipe.data import DataRecipe
 from prime_p2p.recipe.inner import InnerRecipe
 from prime_p2p.recipe.keys import Keys
-from prime_p2p.recipe.local import CheckpointRecipe, EvalRecipe, ServingRecipe
+from prime_p2p.recipe.local import CheckpointRecipe, DeviceRecipe, EvalRecipe, ServingRecipe
 from prime_p2p.recipe.mistakes import first_mistake
 from prime_p2p.recipe.model import ModelRecipe
+from prime_p2p.recipe.model_source import ModelSource
 from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.reading import parse_override, read_toml
 from prime_p2p.recipe.round import RoundRecipe
 from prime_p2p.recipe.run import RunRecipe
 from prime_p2p.recipe.section import Section
+from prime_p2p.recipe.writing import written
 
 
 class Recipe(Section):
@@ -29,6 +31,7 @@ class Recipe(Section):
     inner: InnerRecipe
     outer: OuterRecipe = OuterRecipe()
     round: RoundRecipe
+    device: DeviceRecipe = DeviceRecipe()
     eval: EvalRecipe = EvalRecipe()
     checkpoint: CheckpointRecipe = CheckpointRecipe()
     serving: ServingRecipe = ServingRecipe()
@@ -37,10 +40,12 @@ class Recipe(Section):
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
         """Read a recipe file; `overrides` are "section.key=value" with a TOML value (text needs no quotes).
 
+        Reads what `model.source` says of the model as well, and hashes its weights if they are used.
+
         Raises:
             BadInput: the file is missing, unreadable or not TOML, or a key or value is wrong. One line.
         """
-        return cls._overridden(read_toml(Path(path)), overrides, str(path))
+        return cls._overridden(read_toml(Path(path)), overrides, str(path))._with_source_read(str(path))
 
     def with_overrides(self, overrides: Sequence[str]) -> "Recipe":
         """This recipe with "section.key=value" for each override. Raises BadInput as ``load`` does."""
@@ -60,6 +65,18 @@ class Recipe(Section):
         except ValidationError as error:
             raise BadInput(first_mistake(error, source, overridden, keys)) from None
 
+    def _with_source_read(self, path: str) -> "Recipe":
+        if not self.model.source:
+            return self
+        source = ModelSource(self.model.source, self.model.revision, Path())
+        architecture, config = source.config()
+        digest = source.digest() if self.model.weights == "given" else ""
+        if self.model.digest not in ("", digest):
+            raise BadInput(f"{path}: model.digest: is that of other weights than model.source has ({digest})")
+        table = self.model_dump(mode="json")
+        found = {"architecture": architecture, "config": config | self.model.config, "digest": digest}
+        return self.from_table(table | {"model": table["model"] | found}, path)
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str) -> "Recipe":
         """The recipe of a table, as TOML gives it; ``source`` is what an error says it came from.
@@ -78,14 +95,21 @@ class Recipe(Section):
         """
         return cls.from_table(shared, "the description of the run")
 
+    def to_toml(self) -> str:
+        """All of it, also what nobody has set, as `load` reads it."""
+        return written(self.model_dump(mode="json")) + "\n"
+
     def shared(self) -> dict[str, dict[str, Any]]:
         """What all peers of a run must agree on, as plain values that survive JSON and msgpack unchanged."""
         local: Any = {
             "checkpoint": True,
+            "device": True,
             "eval": True,
             "serving": True,
             "run": {"outer_steps", "start"},
-            "data": {"licence"},
+            "data": {"licence", "mirror", "tokenizer", "cache"},
+            "inner": {"accumulation"},
+            "model": {"source", "revision"},
             "round": {"start_with", "explosion_factor"},
         }
         return self.model_dump(mode="json", exclude=local)

@@ -19,6 +19,7 @@ from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.state import OuterState
 from prime_p2p.outer.terms import OuterTerms
 from prime_p2p.state.client import Lacking, StateClient
+from prime_p2p.state.fork import Held, abandoned
 from prime_p2p.state.messages import TransferError, description_hash
 from prime_p2p.state.piece_file import Arrays
 from prime_p2p.state.snapshots import Snapshots
@@ -167,13 +168,30 @@ class Follower:
         """
         if self._replay(state, peers, lineage, moving) or lineage is None:
             return state
+        ours = Held.of(state, self._journal.history_of(state.step, state.digest))
         snapshot = self._snapshot(lineage, len(state.anchor))
         if snapshot is not None:
             self._replay(snapshot, lineage.peers, lineage)
             if snapshot.tokens >= lineage.tokens:
+                self._tell_of_a_fork(ours, snapshot, lineage.peers)
                 moving()
                 return snapshot
         return state
+
+    def _tell_of_a_fork(self, ours: Held, taken: OuterState, holders: Iterable[str]) -> None:
+        """Say what of our history is given up, as far as one of those who hold the other one remembers theirs."""
+        history: dict[int, bytes] = {}
+        for peer in holders:
+            try:
+                offers = self._swarm.transfer(self._client.offers(peer))
+            except (StreamError, FrameError, TransferError) as error:
+                logger.info("%s does not say what led to its state: %s", peer, error)
+                continue
+            history = dict(enumerate(offers.history, offers.first))
+            break
+        told = abandoned(ours, Held.of(taken, history))
+        if told is not None:
+            logger.warning("%s", told)
 
     def _replay(
         self,

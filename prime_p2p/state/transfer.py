@@ -146,11 +146,9 @@ class StateServer:
         history: list[bytes] = []
         first = 0
         if present is not None:
-            history, first = [present.digest], present.step
-            for entry in reversed(self._source.journal.entries()[-MAX_HISTORY + 1 :]):
-                if (entry.step_before + 1, entry.digest_after) != (first, history[0]):
-                    break
-                history, first = [entry.digest_before, *history], entry.step_before
+            led = self._source.journal.history_of(present.step, present.digest)
+            history = list(led.values())[MAX_HISTORY - 1 :: -1]
+            first = present.step - len(history) + 1
         answer = Offers(snapshots=list(offered), steps=list(offered.values()), first=first, history=history)
         await stream.send(answer, stall=self._stall)
 

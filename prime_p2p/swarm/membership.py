@@ -29,13 +29,16 @@ logger = logging.getLogger(__name__)
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}"  # the name of a run, or of a public one with its author
 RUNS = "runs"  # key of the records that say which runs there are
-LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats, while there are few others
-FEW = 16  # with more of them the looks are as much rarer: each brings all heartbeats
-LOOK_AT_LEAST_EVERY = 6.0  # seconds
+FEW = 8  # with more others than these all that follows is as much rarer, see ``crowd``
+COPIES = 2  # of the heartbeats that a look brings then; while there are few others it brings all there are
+LOOK_EVERY = 1.5  # seconds between two looks at the others' heartbeats
 LOOK_AGAIN = 0.25  # seconds between two looks while this peer has no network, to be in touch soon when it has
 BEAT_EVERY = 3.0  # seconds between two heartbeats where nothing changes
 BEAT_GAP = 0.25  # seconds at least between two heartbeats
 BEAT_LIVES = 15.0  # seconds a heartbeat stays in the DHT
+BEAT_AT_LEAST_EVERY = BEAT_LIVES / 3
+RUN_EVERY = 20.0  # seconds between two records that say that there is this run
+RUN_LIVES = 60.0  # seconds such a record stays
 LEFT = "left"  # the state in the last heartbeat of a peer that has gone
 DHT_DEADLINE = 10.0  # seconds one look-up or store may take
 MOST_PEERS = 256  # others at most that a peer deals with: it keeps a stream to each
@@ -130,9 +133,27 @@ def read_heartbeat(peer_id: str, value: dict[str, Any]) -> Heartbeat | None:
     return beat
 
 
+def crowd(others: int) -> float:
+    """How many times as rare as among few the heartbeats and looks are among so many others.
+
+    A look brings the heartbeats of all: so a peer takes a bounded number of bytes a second, however many there are.
+    """
+    return max(1.0, others / FEW)
+
+
 def look_pause(others: int) -> float:
     """Seconds between two looks at the heartbeats of so many others."""
-    return min(LOOK_AT_LEAST_EVERY, LOOK_EVERY * max(1.0, others / FEW))
+    return LOOK_EVERY * crowd(others)
+
+
+def beat_pause(others: int) -> float:
+    """Seconds between two heartbeats where nothing changes; whoever looks finds one at any time."""
+    return min(BEAT_AT_LEAST_EVERY, BEAT_EVERY * crowd(others))
+
+
+def beat_gap(others: int) -> float:
+    """Seconds between two heartbeats where much changes."""
+    return min(BEAT_AT_LEAST_EVERY, BEAT_GAP * crowd(others))
 
 
 class Membership:
@@ -151,6 +172,7 @@ class Membership:
         """Protocols that peers of the run were last seen to speak, and we do not."""
         self._mine = Heartbeat()
         self._others: dict[str, Heartbeat] = {}
+        self._found = 0  # heartbeats of others at the last look, whether we deal with them or not
         self._changed = asyncio.Event()
         self._look_now = asyncio.Event()
         self._looked = asyncio.Condition()
@@ -160,8 +182,10 @@ class Membership:
     async def start(self, mine: Heartbeat) -> None:
         """Publish ``mine`` and take a first look; from then on both go on by themselves until ``close``."""
         self._mine = mine.model_copy(update={"session": self.session.id, "began": self.session.began})
-        await asyncio.gather(self._publish(), self._look())
-        self._tasks = [asyncio.create_task(self._keep_beating()), asyncio.create_task(self._keep_looking())]
+        await asyncio.gather(self._publish(), self._name_the_run(), self._look())
+        self._tasks = [
+            asyncio.create_task(keep()) for keep in (self._keep_beating, self._keep_naming_the_run, self._keep_looking)
+        ]
 
     async def close(self) -> None:
         """Stop, and take our heartbeat back, so that nobody who comes later looks for us."""
@@ -217,15 +241,20 @@ class Membership:
     async def _keep_beating(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
-                await within(BEAT_EVERY, self._changed.wait())
+                await within(beat_pause(self._found), self._changed.wait())
             self._changed.clear()
             await self._whatever_happens(self._publish())
-            await asyncio.sleep(BEAT_GAP)
+            await asyncio.sleep(beat_gap(self._found))
+
+    async def _keep_naming_the_run(self) -> None:
+        while True:
+            await asyncio.sleep(RUN_EVERY)
+            await self._whatever_happens(self._name_the_run())
 
     async def _keep_looking(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
-                await within(look_pause(len(self._others)) if self._node.online else LOOK_AGAIN, self._look_now.wait())
+                await within(look_pause(self._found) if self._node.online else LOOK_AGAIN, self._look_now.wait())
             self._look_now.clear()
             await self._whatever_happens(self._look())
             self._looks += 1
@@ -242,19 +271,21 @@ class Membership:
 
     async def _publish(self) -> None:
         beat = self._mine = self._mine.model_copy(update={"sent_at": clock.now()})
-        records = [(peers_key(self._run), beat.model_dump()), (RUNS, {"run": self._run})]
+        await self._store("our heartbeat", peers_key(self._run), beat.model_dump(), BEAT_LIVES)
 
-        async def store() -> None:
-            await asyncio.gather(*(self._node.publish(key, value, ttl=BEAT_LIVES) for key, value in records))
+    async def _name_the_run(self) -> None:
+        await self._store("the name of our run", RUNS, {"run": self._run}, RUN_LIVES)
 
+    async def _store(self, what: str, key: str, value: dict[str, Any], ttl: float) -> None:
         try:
-            await within(DHT_DEADLINE, store())
+            await within(DHT_DEADLINE, self._node.publish(key, value, ttl))
         except asyncio.TimeoutError:
-            logger.warning("the DHT did not take our heartbeat within %g s", DHT_DEADLINE)
+            logger.warning("the DHT did not take %s within %g s", what, DHT_DEADLINE)
 
     async def _look(self) -> None:
         try:
-            beats = await within(DHT_DEADLINE, heartbeats(self._node, self._run))
+            copies = COPIES if self._found > FEW else None
+            beats = await within(DHT_DEADLINE, heartbeats(self._node, self._run, copies))
         except asyncio.TimeoutError:
             logger.warning("the DHT did not answer within %g s", DHT_DEADLINE)
             return
@@ -262,6 +293,7 @@ class Membership:
             return  # we see nobody, which says nothing of them
         if (own := beats.pop(self._node.peer_id, None)) is not None:
             self._see_own(own)
+        self._found = len(beats)
         self.foreign = frozenset(beat.protocol for beat in beats.values()) - {PROTOCOL}
         beats = {peer: beat for peer, beat in beats.items() if beat.protocol == PROTOCOL and self.admits(peer, beat)}
         beats = self._as_many_as_we_can_deal_with(beats)
@@ -296,9 +328,10 @@ async def runs(node: Node) -> list[str]:
     return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})[:MOST_RUNS]
 
 
-async def heartbeats(node: Node, run: str) -> dict[str, Heartbeat]:
-    """What the peers of a run say of themselves, by peer id; not those that have left."""
-    found = {peer: read_heartbeat(peer, value) for peer, value in (await node.lookup(peers_key(run))).items()}
+async def heartbeats(node: Node, run: str, copies: int | None = None) -> dict[str, Heartbeat]:
+    """What the peers of a run say of themselves, by peer id; not those that have left. See ``Node.lookup``."""
+    records = await node.lookup(peers_key(run), copies)
+    found = {peer: read_heartbeat(peer, value) for peer, value in records.items()}
     return {peer: beat for peer, beat in found.items() if beat is not None and beat.state != LEFT}
 
 

@@ -242,15 +242,11 @@ class RoundMachine:
             self._lost_all = False
             self._settled_at = now + self._context.policy.stall_timeout
             self._context.settling = True
-        self._context.heard.add(peer)
-        if peer in self._context.lost:
-            self._context.lost.discard(peer)
-            if self.attempt is not None:
-                self.attempt.back(peer)
+        if self._context.hear(peer) and self.attempt is not None:
+            self.attempt.back(peer)
 
     def _lose(self, peer: str, now: float) -> None:
-        self._context.lost.add(peer)
-        self._context.heard.discard(peer)
+        self._context.lose(peer)
         known = self._context.seen.keys() | self._context.heard | self._meeting.known
         self._lost_all = known <= self._context.lost
         for sender, kind in list(self._early):

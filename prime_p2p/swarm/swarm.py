@@ -47,8 +47,8 @@ class SwarmOptions:
     ``identity`` is the file of its key (created where missing; without one the peer gets a new identity each time),
     ``bandwidth`` what it can send, in Mbit/s: a peer's part of the all-reduce grows with it. With ``or_next`` the peer
     takes the next free port above ``port`` where that is taken; with ``relayed`` it is reached through relays, without
-    asking others first whether that is needed. ``known`` is a file of the peers met before: they are tried where no
-    bootstrap address answers.
+    asking others first whether that is needed; with ``quic`` it listens on that too. ``known`` is a file of the peers
+    met before: they are tried where no bootstrap address answers.
     """
 
     identity: Path | None = None
@@ -61,12 +61,13 @@ class SwarmOptions:
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     or_next: bool = False
     relayed: bool = False
+    quic: bool = False
     known: Path | None = None
 
     def node(self, identity: Path, bootstrap: Sequence[str]) -> NodeConfig:
         """What the node of this peer is to be like."""
         where = NodeConfig(identity, tuple(bootstrap), self.hosts, self.port, self.or_next, self.announce)
-        return replace(where, known=self.known)
+        return replace(where, known=self.known, quic=self.quic)
 
 
 @dataclass(frozen=True)

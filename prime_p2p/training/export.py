@@ -6,16 +6,19 @@ import tempfile
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from prime_p2p.errors import BadInput
+from prime_p2p.training.data.tokenizer import FastTokenizer
+from prime_p2p.training.data.tokenizer import Tokenizer as OurTokenizer
 
 END_OF_TEXT = "<|endoftext|>"
 
 
-def export(model: LlamaForCausalLM, folder: Path) -> None:
+def export(model: PreTrainedModel, folder: Path, tokenizer: OurTokenizer | None = None) -> None:
     """Write config, safetensors and tokenizer to a new or empty folder, which appears complete or not at all.
+
+    Without ``tokenizer``, tokens are bytes.
 
     Raises:
         BadInput: the folder exists and holds something, or cannot be written.
@@ -27,15 +30,26 @@ def export(model: LlamaForCausalLM, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as unfinished:
             complete = Path(unfinished) / folder.name
+            if tokenizer is not None:
+                model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.end
             model.save_pretrained(complete)
-            byte_tokenizer(model.config.max_position_embeddings).save_pretrained(complete)
+            _of_transformers(tokenizer, model).save_pretrained(complete)
             os.replace(complete, folder)
     except OSError as error:
         raise BadInput(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from None
 
 
+def _of_transformers(tokenizer: OurTokenizer | None, model: PreTrainedModel) -> PreTrainedTokenizerFast:
+    context = model.config.max_position_embeddings
+    if not isinstance(tokenizer, FastTokenizer):
+        return byte_tokenizer(context)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, eos_token=tokenizer.end_of_text, model_max_length=context
+    )
+
+
 def byte_tokenizer(context: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of `prime_p2p.training.data`: token i is byte i, and token 0 ends a text."""
+    """`ByteTokenizer` as transformers has it: token i is byte i, and token 0 ends a text."""
     vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=END_OF_TEXT))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

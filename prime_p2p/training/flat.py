@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
@@ -9,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 from blake3 import blake3
+from torch.distributed.tensor import DTensor
 
 from prime_p2p.allreduce.codec import Float32
 from prime_p2p.errors import BadInput
@@ -21,8 +23,14 @@ class FlatParameters:
     """The trainable parameters of ``model`` in the order it names them; a tied parameter appears once.
 
     The vector has ``n`` elements. Buffers (running statistics and the like) are no part of it and are not shared.
+    Of parameters that are sharded over the ranks of a peer, in their first dimension, a rank reads and writes the
+    elements that it has and leaves the others as they are; the vector does not depend on the sharding.
+
     Raises BadInput for a model with nothing to train or with parameters that are not contiguous in memory.
     """
+
+    slice: int = SLICE
+    """Elements that ``add`` and ``equal`` take at a time."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -69,9 +77,9 @@ class FlatParameters:
 
     def add(self, values: Float32, sign: float) -> None:
         """Add ``sign`` times the whole vector ``values`` (shape [n]) in place."""
-        scratch = np.empty(min(SLICE, self.n), np.float32)
-        for start in range(0, self.n, SLICE):
-            part = scratch[: min(SLICE, self.n - start)]
+        scratch = np.empty(min(self.slice, self.n), np.float32)
+        for start in range(0, self.n, self.slice):
+            part = scratch[: min(self.slice, self.n - start)]
             self.read(start, part)
             if sign > 0:
                 part += values[start : start + len(part)]
@@ -81,9 +89,9 @@ class FlatParameters:
 
     def equal(self, values: Float32) -> bool:
         """Whether the whole vector has the bytes of ``values`` (shape [n])."""
-        scratch = np.empty(min(SLICE, self.n), np.float32)
-        for start in range(0, self.n, SLICE):
-            part = scratch[: min(SLICE, self.n - start)]
+        scratch = np.empty(min(self.slice, self.n), np.float32)
+        for start in range(0, self.n, self.slice):
+            part = scratch[: min(self.slice, self.n - start)]
             self.read(start, part)
             if not np.array_equal(part.view(np.uint32), values[start : start + len(part)].view(np.uint32)):
                 return False
@@ -96,13 +104,22 @@ class FlatParameters:
         return out
 
     def _pieces(self, start: int, length: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """The parameters' memory behind a range of the vector: (offset in the range, flat view)."""
+        """The memory of this process behind a range of the vector: (offset in the range, flat view)."""
         stop = start + length
         index = bisect_right(self._starts, start) - 1
-        while start < stop:
-            first = start - self._starts[index]
-            flat = self._parameters[index].detach().view(-1)
-            piece = flat[first : first + stop - start]
-            yield start - (stop - length), piece
-            start += piece.numel()
+        while index < len(self._starts) and self._starts[index] < stop:
+            offset, flat = _own(self._parameters[index])
+            offset += self._starts[index]
+            first, last = max(start, offset), min(stop, offset + len(flat))
+            if first < last:
+                yield first - start, flat[first - offset : last - offset]
             index += 1
+
+
+def _own(parameter: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """The elements of a parameter that this process has, flat, and where they start in it."""
+    if not isinstance(parameter, DTensor):
+        return 0, parameter.detach().view(-1)
+    rows = -(-parameter.shape[0] // parameter.device_mesh.size())  # as torch.chunk shares them out
+    offset = min(rows * parameter.device_mesh.get_local_rank(), parameter.shape[0])
+    return offset * math.prod(parameter.shape[1:]), parameter.to_local().detach().view(-1)

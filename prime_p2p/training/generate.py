@@ -1,34 +1,36 @@
-"""Text from a model of bytes, one byte after the other."""
+"""Text from a model, one token after the other."""
 
 from __future__ import annotations
 
 import torch
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
-from prime_p2p.training.data import END_OF_FILE
+from prime_p2p.training.data.tokenizer import ByteTokenizer, Tokenizer
 
-BYTES = 256
+BYTES = ByteTokenizer()
 
 
-def complete(model: LlamaForCausalLM, text: str, tokens: int, temperature: float, seed: int) -> str:
-    """How the model goes on after ``text``: at most ``tokens`` bytes, fewer where it ends the text.
+def complete(
+    model: PreTrainedModel, text: str, tokens: int, temperature: float, seed: int, tokenizer: Tokenizer = BYTES
+) -> str:
+    """How the model goes on after ``text``: at most ``tokens`` tokens, fewer where it ends the text.
 
-    Each byte is drawn from what the model expects, sharper the lower ``temperature`` is; at 0 the likeliest is taken.
-    The same seed gives the same text. Of a long text the model sees the last ``context`` bytes.
+    Each token is drawn from what the model expects, sharper the lower ``temperature`` is; at 0 the likeliest is taken.
+    The same seed gives the same text. Of a long text the model sees the last ``context`` tokens.
     """
-    known = list(text.encode("utf-8", "surrogateescape"))
+    known = list(tokenizer.encode([text.encode("utf-8", "surrogateescape")])[0])
     context = model.config.max_position_embeddings
     generator = torch.Generator().manual_seed(seed)
     new: list[int] = []
     with torch.inference_mode():
         while len(new) < tokens:
-            seen = torch.tensor([[END_OF_FILE, *known, *new][-context:]])  # a text begins where another one ended
-            scores = model(input_ids=seen, use_cache=False).logits[0, -1, :BYTES].float()
-            byte = _draw(scores, temperature, generator)
-            if byte == END_OF_FILE:
+            seen = torch.tensor([[tokenizer.end, *known, *new][-context:]])  # a text begins where another one ended
+            scores = model(input_ids=seen, use_cache=False).logits[0, -1, : tokenizer.size].float()
+            token = _draw(scores, temperature, generator)
+            if token == tokenizer.end:
                 break
-            new.append(byte)
-    return bytes(new).decode("utf-8", "replace")
+            new.append(token)
+    return tokenizer.decode(new)
 
 
 def _draw(scores: torch.Tensor, temperature: float, generator: torch.Generator) -> int:

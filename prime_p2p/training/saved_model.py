@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from prime_p2p.errors import BadInput
 from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoint
 from prime_p2p.state.checkpoints import of_peer
 from prime_p2p.training import model as models
+from prime_p2p.training.data.tokenizer import KEPT, ByteTokenizer, Tokenizer, read
 from prime_p2p.training.flat import FlatParameters
 
 
@@ -35,9 +36,24 @@ def recipe_of(checkpoint: Checkpoint) -> Recipe:
     return Recipe.from_shared(checkpoint.description)
 
 
-def saved_model(checkpoint: Checkpoint) -> LlamaForCausalLM:
+def saved_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """The model with the anchor as its parameters, ready to be evaluated."""
     recipe = recipe_of(checkpoint)
-    model = models.build(recipe.model, recipe.run.seed)
+    model = models.build(recipe.model, recipe.run.seed, trained=True)
     FlatParameters(model).write(0, checkpoint.anchor)
     return model.eval()
+
+
+def saved_tokenizer(folder: Path, checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer that the model of a peer's folder was trained with.
+
+    Raises:
+        BadInput: it is not in the folder, or another one is.
+    """
+    expected = recipe_of(checkpoint).data.tokenizer_hash
+    if not expected:
+        return ByteTokenizer()
+    tokenizer = read(folder / KEPT)
+    if tokenizer.hash != expected:
+        raise BadInput(f"{folder / KEPT}: is not the tokenizer {expected} that the checkpoint was trained with")
+    return tokenizer

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import prime_p2p
 from prime_p2p.status import look
@@ -53,6 +56,23 @@ def bootstrap(identity: str) -> Iterator[Bootstrap]:
     if made.process.poll() is None:
         os.killpg(made.process.pid, signal.SIGKILL)
         made.end()
+
+
+def test_prometheus_reads_how_many_peers_are_connected(identity: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made = Bootstrap("--identity", identity, "--metrics-port", str(port), "--stop-with-parent")
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE) as answer:
+            families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+        assert families["prime_p2p_connected_peers"].samples[0].value == 0
+        assert families["process_resident_memory_bytes"].samples[0].value > 0
+        made.process.send_signal(signal.SIGTERM)
+        assert made.end()[0] == 0
+    finally:
+        if made.process.poll() is None:
+            os.killpg(made.process.pid, signal.SIGKILL)
+            made.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -90,20 +90,25 @@ def test_a_peer_that_waits_for_somebody_who_holds_the_run_says_so_and_can_be_sto
         assert not (waits.directory / "checkpoints").exists()
 
 
-def test_a_late_joiner_has_the_learning_rate_of_all_others(tmp_path: Path) -> None:
+def test_a_late_joiner_has_the_learning_rate_and_the_inner_steps_of_all_others(tmp_path: Path) -> None:
     import torch
 
     from prime_p2p.peer import Peer as TrainingPeer
-    from prime_p2p.training.optimizer import learning_rate
+    from prime_p2p.schedules import inner_rate
+    from prime_p2p.training.trainer import Trainer
 
-    steps, made = 4, 3
-    settings = SMALL | {"round.inner_steps": steps, "inner.warmup_steps": 100, "eval.every": 0}
+    schedule, made = "[[1, 3], [3, 5]]", 4
+    settings = SMALL | {"round.inner_steps": 2, "round.inner_steps_schedule": schedule, "eval.every": 0}
+    settings |= {"inner.warmup_steps": 100, "outer.schedule": "cosine", "outer.total_steps": 9}
     recipe = Recipe.load(RECIPE, [f"{key}={value}" for key, value in settings.items()])
     options = SwarmOptions(policy=RoundPolicy(patience=10.0, grace=2.0, stall_timeout=5.0))
 
+    def trainer_of(recipe: Recipe, folder: Path) -> Trainer:
+        return Trainer(recipe, torch.device("cpu"), folder)
+
     def peer_of(name: str, swarm: Swarm) -> TrainingPeer:
         folder = tmp_path / name
-        return TrainingPeer(Course(Terms(recipe)), folder, torch.device("cpu"), swarm, News(reporter, logs[name]))
+        return TrainingPeer(Course(Terms(recipe)), folder, trainer_of, swarm, News(reporter, logs[name]))
 
     with (
         open_reporter(True) as reporter,
@@ -118,9 +123,10 @@ def test_a_late_joiner_has_the_learning_rate_of_all_others(tmp_path: Path) -> No
             first.diloco.step(tokens=1)
         with Swarm(recipe.run.name, swarm.addresses[:1], options) as other:
             late = peer_of("two", other)
-            assert late.global_step == first.global_step == made * steps
+            assert late.global_step == first.global_step == 2 + 3 + 3 + 5
+            assert late.diloco.inner_steps == first.diloco.inner_steps == 5
             for peer in (first, late):
                 peer.inner_step()
                 rates = {group["lr"] for group in peer.trainer.optimizer.param_groups}
-                assert rates == {learning_rate(recipe.inner, made * steps)}
-            assert learning_rate(recipe.inner, made * steps) != learning_rate(recipe.inner, 0)
+                assert rates == {inner_rate(recipe.inner, 13)}
+            assert inner_rate(recipe.inner, 13) != inner_rate(recipe.inner, 0)

@@ -132,6 +132,25 @@ def test_who_missed_more_fetches_a_snapshot_and_is_as_far_as_the_others(tmp_path
         assert follower.done.bytes > 8 * N
 
 
+def test_who_goes_over_to_another_lineage_says_what_it_gives_up_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with place() as here:
+        ahead, mine = donor(tmp_path / "ahead", 5), donor(here.folder / "mine", 2)
+        peer = here.donor("donor", ahead)
+        mine._random.standard_normal(10)  # its updates are others from here on
+        for _ in range(2):
+            mine.outer_step()
+        forked = mine.state.digest
+        follower, _ = here.follower([peer])
+        found = follower.follow(mine.state, [peer], lineage_of(peer, at=ahead), lambda: None)
+        assert found.digest == ahead.state.digest
+        (said,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert f"from outer step 4 ({forked.hex()[:16]}) to the lineage of outer step 5" in said
+        assert "500 against 400" in said
+        assert "2 outer steps of ours are given up, those since outer step 2" in said
+
+
 def test_who_joins_replays_what_was_missed_since_the_snapshot_was_written(tmp_path: Path) -> None:
     with place() as here:
         ahead = donor(tmp_path / "ahead", 3)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -15,6 +14,7 @@ import psutil
 import pytest
 import round_peers
 import torch
+from flood import MOST, flood
 from nodes import Swarm, address, daemons, run, until
 from round_peers import FIRST, RoundPeer, State, group_of, one_round, state_after
 
@@ -38,7 +38,6 @@ from prime_p2p.swarm.swarm import SwarmOptions
 POLICY = RoundPolicy(patience=8.0, grace=2.0, stall_timeout=2.0)
 RUN = "rounds"
 PROTOCOLS = [f"prime-p2p/1/{RUN}/{which}" for which in ("control", "data")]
-CONNECTIONS = 1500
 DIGEST = bytes(range(32))
 PREFIXES = [struct.pack(">IQ", *lengths) for lengths in ((2 << 30, 0), (20, 2 << 30), (1 << 16, 0))]
 OVER = (StreamError, DaemonError, EndOfBytes, Stalled)
@@ -147,21 +146,6 @@ class Hostile:
         await asyncio.gather(*opening, return_exceptions=True)
 
 
-@contextmanager
-def connections(node_address: str) -> Iterator[None]:
-    """Many TCP connections that say nothing."""
-    port = int(node_address.split("/")[4])
-    opened = [socket.socket() for _ in range(CONNECTIONS)]
-    try:
-        for one in opened:
-            one.setblocking(False)
-            one.connect_ex(("127.0.0.1", port))
-        yield
-    finally:
-        for one in opened:
-            one.close()
-
-
 async def rounds(peers: list[RoundPeer], state: State, count: int) -> State:
     """So many rounds of all of them, with the same update everywhere."""
     for _ in range(count):
@@ -206,8 +190,10 @@ def test_the_others_go_on_as_if_it_were_not_there(
         attacks = [asyncio.ensure_future(Hostile(hostile, peer.node).go_on()) for peer in peers]
         try:
             await asyncio.sleep(1.0)
-            with connections(await address(peers[0].node)):
+            async with flood(await address(peers[0].node)):
                 state = await rounds(peers, state, 2)
+                assert max(one.num_fds() for one in served) < MOST + 500
+                assert honest.num_fds() < 500
             state = await rounds(peers, state, 2)
             assert not any(attack.done() for attack in attacks)
             grown = [now.memory_info().rss - then for now, then in zip((honest, *served), before, strict=True)]

@@ -63,15 +63,17 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
         bootstrap.signal(signal.SIGKILL)
 
         third_id = Identity.load_or_create(tmp_path / "three" / "identity.key").peer_id
-        third = join("three", inside + run["address"][run["address"].index("/run/") :])
+        inside_address = inside + run["address"][run["address"].index("/run/") :]
+        third = join("three", inside_address)
         for peer in (*peers, third):
             peer.outer_step(group_of(3))
-        refused = author.publish(inside, third_id, sub="ban")
+        refused = author.publish(inside, f"…{third_id[-8:]}", sub="ban")
         assert refused.returncode == 0, refused.stderr
         assert third.wait() == 2
         assert "admits this peer no more" in third.stderr
 
-        changed = author.published(inside, *recipe, "--set", "outer.momentum=0.25", "--pause")
+        wish = ["--set", "outer.momentum=0.25", "--pause", "--notice", "30"]
+        changed = author.published(inside, *recipe, *wish)
         (change,) = changed["changes"]
         assert (change["values"], change["phase"]) == ({"outer.momentum": 0.25}, "pause")
         for peer in peers:
@@ -79,6 +81,10 @@ def test_a_run_is_joined_by_its_address_alone_and_changes_on_all_its_peers_at_on
             assert peer.steps[-1]["outer_step"] == change["at"]
         listed = json.loads(command("runs", "--bootstrap", inside, "--json").stdout)
         assert [(row["run"], row["outer_step"], row["phase"]) for row in listed] == [("pub", change["at"], "pause")]
+        seen = json.loads(command("show", inside_address, "--json").stdout)
+        assert (seen["sequence"], seen["phase"], seen["outer_step"]) == (3, "pause", change["at"])
+        assert (seen["admission"]["banned"], seen["changes"]) == ([third_id], [])
+        assert seen["recipe"]["outer"]["momentum"] == 0.25
 
         author.published(inside, "--continue")
         for peer in peers:  # who goes on later than the other may fetch a snapshot: its journal begins there
@@ -110,6 +116,13 @@ def test_a_run_that_nobody_published_a_foreign_key_and_a_machine_that_is_too_sma
         assert (foreign.returncode, "not that of the author" in foreign.stderr) == (2, True)
         uninvited = command("join", run["address"], "--yes", "--dir", str(tmp_path / "peer"), "--host", "127.0.0.1")
         assert (uninvited.returncode, "is invited" in uninvited.stderr) == (2, True)
+
+        place = ["--dir", str(tmp_path / "peer"), "--host", "127.0.0.1", "--json"]
+        fit = command("doctor", run["address"], *place)
+        assert fit.returncode == 0, fit.stdout
+        checks = {check["name"]: check for check in json.loads(fit.stdout)["checks"]}
+        assert "the recipe needs" in checks["memory"]["text"]
+        assert checks["swarm"]["result"] == "ok"
 
         address = run["address"][:-1] + ("1" if run["address"][-1] != "1" else "2")
         another = command("join", address, "--yes", "--dir", str(tmp_path / "peer"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import msgpack
 import pytest
@@ -112,7 +113,14 @@ def test_a_record_sent_for_the_cache_does_not_hide_the_others() -> None:
     run(test)
 
 
-def test_eight_nodes_that_join_at_the_same_moment_see_each_others_records() -> None:
+def test_eight_nodes_that_join_at_the_same_moment_see_each_others_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[DHTID] = []
+    ask = board.Board._ask
+
+    async def noted(self: board.Board, walk: Any, key_id: DHTID, peer: PeerID) -> dict[DHTID, PeerID] | None:
+        asked.append(key_id)
+        return await ask(self, walk, key_id, peer)
+
     async def test(swarm: Swarm) -> None:
         bootstrap = await swarm.node("bootstrap")
         first = await address(bootstrap)
@@ -130,5 +138,15 @@ def test_eight_nodes_that_join_at_the_same_moment_see_each_others_records() -> N
             return all(set(records) == expected for records in found)
 
         await until(all_seen)
+
+        async def all_seen_in_one_copy() -> bool:
+            await asyncio.gather(*(node.publish("names", {"name": "again"}, ttl=PATIENCE) for node in nodes))
+            asked.clear()
+            found = await asyncio.gather(*(node.lookup("names", copies=1) for node in nodes))
+            return all(set(records) == expected for records in found)
+
+        monkeypatch.setattr(board.Board, "_ask", noted)
+        await until(all_seen_in_one_copy)
+        assert asked.count(DHTID.generate(PREFIX + "names")) == len(nodes)
 
     run(test)

@@ -53,7 +53,15 @@ def stop_among_inner_steps(peer: Peer) -> None:
 
 
 def test_a_lone_peer_that_is_stopped_among_inner_steps_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    settings = {"run.outer_steps": 6, "round.inner_steps": 250, "inner.schedule": "cosine", "inner.total_steps": 2000}
+    settings = {
+        "run.outer_steps": 6,
+        "round.inner_steps": 250,
+        "round.inner_steps_schedule": "[[2, 230], [4, 260]]",
+        "inner.schedule": "cosine",
+        "inner.total_steps": 2000,
+        "outer.schedule": "linear",
+        "outer.total_steps": 6,
+    }
     with network(tmp_path) as (_, _, start):
         straight = start("straight", **settings)
         straight.event("done")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,11 @@ import torch
 
 from prime_p2p.allreduce.codec import BITS, BlockVector, quantise
 from prime_p2p.outer.journal import Journal, JournalEntry
-from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 from prime_p2p.recipe import Recipe
 from prime_p2p.state.checkpoint import Checkpoint, LocalProgress
 from prime_p2p.state.checkpoints import Checkpoints
+from prime_p2p.terms import Terms
 from prime_p2p.training import model as models
 from prime_p2p.training.flat import FlatParameters
 
@@ -29,8 +29,8 @@ SMALL = (
 )
 
 
-def small_recipe(codec: str = "int8") -> Recipe:
-    return Recipe.load(Path(__file__).parents[2] / "peers" / "tiny.toml", [*SMALL, f"round.codec={codec}"])
+def small_recipe(*overrides: str) -> Recipe:
+    return Recipe.load(Path(__file__).parents[2] / "peers" / "tiny.toml", [*SMALL, *overrides])
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Made:
     anchor: np.ndarray
 
 
-def make(folder: Path, outer_steps: int, saved: Collection[int], seed: int = 1, codec: str = "int8") -> Made:
+def make(folder: Path, outer_steps: int, saved: Collection[int], seed: int = 1, overrides: Sequence[str] = ()) -> Made:
     """Make so many outer steps, with checkpoints at those that are ``saved``."""
-    recipe = small_recipe(codec)
-    outer = OuterOptimizer(recipe.outer.learning_rate, recipe.outer.momentum)
+    recipe = small_recipe(*overrides)
+    terms = Terms(recipe)
     state = OuterState.initial(FlatParameters(models.build(recipe.model, recipe.run.seed)).to_numpy())
     checkpoints, journal = Checkpoints(folder / "checkpoints", keep=100), Journal(folder / "journal", 100)
     digests = [state.digest]
     noise = np.random.default_rng(seed)
     for step in range(1, outer_steps + 1):
-        update = BlockVector.empty(len(state.anchor), BITS[codec])
+        update = BlockVector.empty(len(state.anchor), BITS[recipe.round.codec])
         quantise(noise.normal(0, 0.01, len(state.anchor)).astype(np.float32), update)
-        after = state.apply(update, 100, outer)
+        after = state.apply(update, 100, terms.outer_at(step - 1))
         entry = JournalEntry(step - 1, digests[-1], after, 100, len(state.anchor), update.bits)
         journal.append(entry, update)
         digests.append(after)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from peer_folders import Made, make
+from peer_folders import Made, make, small_recipe
 
 from prime_p2p.audit import Audit
 from prime_p2p.errors import BadInput
 from prime_p2p.outer.journal import Journal
+from prime_p2p.terms import Terms
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_all_that_is_there_is_confirmed_from_the_model_the_run_began_with(made: 
 
 
 def test_updates_of_int4_are_made_again(tmp_path: Path) -> None:
-    made = make(tmp_path / "peer", 4, saved=(2,), codec="int4")
+    made = make(tmp_path / "peer", 4, saved=(2,), overrides=["round.codec=int4"])
     found, wrong = audit(made.folder)
     assert wrong == []
     assert found[1] == (
@@ -59,6 +60,21 @@ def test_updates_of_int4_are_made_again(tmp_path: Path) -> None:
     )
     flip_a_bit(update_of(made, 3))
     assert audit(made.folder)[1][0].startswith("journal: 000000000002.update: its bytes are not those")
+
+
+@pytest.mark.parametrize("optimizer", ["nesterov", "momentum", "average"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_outer_steps_of_a_schedule_are_made_again_with_the_rate_of_each(
+    optimizer: str, schedule: str, tmp_path: Path
+) -> None:
+    schedules = [f"outer.optimizer={optimizer}", f"outer.schedule={schedule}", "outer.total_steps=5"]
+    made = make(tmp_path / "peer", 6, saved=(2,), overrides=schedules)
+    found, wrong = audit(made.folder)
+    assert wrong == []
+    assert "outer steps 1 to 6 made again from the model" in found[1]
+    wrong = []
+    Audit(made.folder, found.append, wrong.append, Terms(small_recipe(f"outer.optimizer={optimizer}"))).run()
+    assert wrong[0].startswith("journal: outer step 2: its update leads to ")
 
 
 def test_a_journal_that_is_shorter_is_made_again_from_the_oldest_checkpoint_it_leads_on_from(made: Made) -> None:

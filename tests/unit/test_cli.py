@@ -180,16 +180,17 @@ def test_the_status_can_be_had_as_json(
 def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
     arguments = (
         "--recipe tiny --bootstrap a --bootstrap b --dir home --identity key --host 127.0.0.1 --host ::1 --port 5"
-        " --relayed --announce c --threads 2 --device cpu --bandwidth 50 --set inner.batch_size=3 --json"
-        " --stop-with-parent"
+        " --relayed --quic --announce c --threads 2 --device cpu --devices 3 --bandwidth 50 --set inner.batch_size=3"
+        " --json --stop-with-parent --metrics-port 9100"
     )
     assert run("peer", *arguments.split()) == 7
     (options,) = peer_options
     assert options.recipe.inner.batch_size == 3
     assert (options.bootstrap, options.directory) == (("a", "b"), Path("home"))
-    assert options.swarm == SwarmOptions(Path("key"), ("127.0.0.1", "::1"), 5, ("c",), 50.0, relayed=True)
-    assert (options.threads, options.device) == (2, "cpu")
+    assert options.swarm == SwarmOptions(Path("key"), ("127.0.0.1", "::1"), 5, ("c",), 50.0, relayed=True, quic=True)
+    assert (options.threads, options.device, options.launch.ranks) == (2, "cpu", 3)
     assert (options.json, options.stop_with_parent) == (True, True)
+    assert options.metrics == ("127.0.0.1", 9100)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_what_is_logged_and_how_can_be_chosen(
     seen: list[tuple[LogLevel, LogFormat]] = []
     monkeypatch.setattr(logs, "set_up", lambda *given: seen.append(given))
     monkeypatch.setattr(peer_process, "run", lambda options: 0)
-    monkeypatch.setattr(bootstrap_node, "run", lambda config, announce, watch_parent: None)
+    monkeypatch.setattr(bootstrap_node, "run", lambda config, announce, metrics, watch_parent: None)
     assert run(*command.split(), *arguments) == 0
     assert seen == [(level, log_format)]
 
@@ -236,7 +237,8 @@ def test_a_bootstrap_node_prints_its_address_and_nothing_else(
 ) -> None:
     configs: list[NodeConfig] = []
 
-    def serve(config: NodeConfig, announce: Callable[[str], None], *, watch_parent: bool) -> None:
+    def serve(config: NodeConfig, announce: Callable[[str], None], metrics: object, *, watch_parent: bool) -> None:
+        assert metrics is None
         configs.append(config)
         announce("/ip4/192.0.2.1/tcp/31337/p2p/x")
 

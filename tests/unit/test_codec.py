@@ -346,6 +346,16 @@ def test_averaging_in_slices_gives_the_bytes_of_the_whole(bits: int, data: st.Da
 
 
 @both
+@pytest.mark.parametrize("n", [BLOCK, 3 * BLOCK])
+def test_vectors_of_another_length_are_refused(bits: int, n: int) -> None:
+    vector = quantised(np.ones(2 * BLOCK, np.float32), bits)
+    with pytest.raises(ValueError, match="other lengths"):
+        codec.average([vector], [1.0], BlockVector.empty(n, bits))
+    with pytest.raises(ValueError, match="for a vector of"):
+        dequantise(vector, np.empty(n, np.float32))
+
+
+@both
 def test_a_mean_is_off_by_a_level_of_the_weighted_mean_of_the_magnitudes_at_most(bits: int) -> None:
     random = np.random.default_rng(2)
     vectors = [random.standard_t(3, 50 * BLOCK).astype(np.float32) * np.float32(scale) for scale in (1, 10, 0.1)]

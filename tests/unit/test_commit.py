@@ -35,7 +35,9 @@ class Member_:
     """An attempt of "member-a", and what it has said."""
 
     def __init__(self, lost: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        self.context = RoundContext("run", ME, POLICY, lost=set(lost))
+        self.context = RoundContext("run", ME, POLICY)
+        for peer in lost:
+            self.context.lose(peer)
         self.attempt = Attempt(self.context, GROUP, now=0.0)
         self.actions = self.context.take_actions()
 
@@ -48,7 +50,7 @@ class Member_:
 
     def lose(self, *peers: str) -> None:
         for peer in peers:
-            self.context.lost.add(peer)
+            self.context.lose(peer)
             self.attempt.lose(peer, now=2.0)
 
     def hear(self, sender: str, *messages: say.AboutGroup) -> None:
@@ -228,7 +230,7 @@ def test_a_doubt_is_passed_on_to_who_cannot_hear_it(voting: Member_) -> None:
 
 
 def test_a_member_that_comes_back_is_told_of_the_doubt(in_doubt: Member_) -> None:
-    in_doubt.context.lost.discard(C)
+    in_doubt.context.hear(C)
     in_doubt.attempt.back(C)
     assert in_doubt.said() == {C: [doubt(a=[C])]}
 

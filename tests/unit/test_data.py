@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from prime_p2p.errors import BadInput
 from prime_p2p.recipe import DataRecipe
 from prime_p2p.training.data import STDLIB, Corpus, Sampler, Tokens, validation_sequences
+from prime_p2p.training.data.assignment import Place
+from prime_p2p.training.data.sampling import SharedOrder, Windows
 
 TEXT: Tokens = (np.arange(5000) * 7919 % 251).astype(np.uint8)
 
@@ -124,9 +126,9 @@ def test_a_path_through_a_file_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_text_shorter_than_one_sequence_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"^data.source: only 16 bytes of training text; model.context = 16 needs 17$"):
+    with pytest.raises(BadInput, match=r"^data.source: only 16 tokens of training text; model.context = 16 needs 17$"):
         Sampler(TEXT[:16], seed=0, peer_id="a", batch_size=1, context=16)
-    with pytest.raises(BadInput, match=r"^data.source: only 16 bytes of validation text"):
+    with pytest.raises(BadInput, match=r"^data.source: only 16 tokens of validation text"):
         validation_sequences(TEXT[:16], seed=0, sequences=1, context=16)
 
 
@@ -171,6 +173,26 @@ def test_samples_are_the_same_on_every_machine() -> None:
         [197, 84, 222, 109, 247],
         [126, 13, 151, 38, 176],
     ]
+
+
+def test_packed_sequences_are_full_and_say_which_document_each_token_is_of(tmp_path: Path) -> None:
+    corpus = Corpus.load(DataRecipe(source=str(folder_of(tmp_path, {str(n): b"%d" % n * (n % 7) for n in range(99)}))))
+    ends = corpus.train_documents.ends
+    batch = Sampler(corpus.train, 0, "a", batch_size=50, context=16, ends=ends).batch(0)
+    assert batch.documents is not None
+    assert batch.documents.shape == batch.tokens.shape == (50, 17)
+    for tokens, documents in zip(batch.tokens.tolist(), batch.documents.tolist(), strict=True):
+        ended = [token == 0 for token in tokens]
+        assert documents == [sum(ended[:place]) for place in range(17)]
+
+
+def test_an_epoch_in_a_shared_order_is_every_window_once() -> None:
+    order = SharedOrder(Windows(TEXT, 16), seed=1, peer_id="a", batch_size=8)
+    assert order.sequences == 4999 // 16 == 312
+    rows = [tuple(row) for start in range(0, 312, 8) for row in order.at(start).tokens.tolist()]
+    assert sorted(rows) == sorted(tuple(TEXT[start : start + 17].tolist()) for start in range(0, 312 * 16, 16))
+    place = Place(contributed=640, step=3, group=("b", "a"), share=80, read=16)
+    assert order.position(place, drawn=5) == 640 + 16
 
 
 def test_validation_sequences_do_not_overlap_and_grow_with_their_number() -> None:

@@ -14,7 +14,7 @@ from public_runs import author, signed
 from prime_p2p import bootstrap_node, peer_process
 from prime_p2p.lifetime import STOP_PATIENCE
 from prime_p2p.network.node import NodeConfig
-from prime_p2p.public import joining
+from prime_p2p.public import look
 from prime_p2p.public.manifest import SignedManifest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The bootstrap addresses of what a command started; nothing is."""
     seen: list[tuple[str, ...]] = []
 
-    def serve(config: NodeConfig, announce: object, *, watch_parent: bool) -> None:
+    def serve(config: NodeConfig, announce: object, metrics: object, *, watch_parent: bool) -> None:
         seen.append(config.bootstrap)
 
     def train(options: peer_process.PeerOptions) -> int:
@@ -73,7 +73,7 @@ def test_a_unit_starts_a_command_with_options_that_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(joining, "look_at", lambda address, directory: joining.Look(published))
+    monkeypatch.setattr(look, "look_at", lambda address, directory: look.Look(published))
     program, *arguments = shlex.split(filled(service(unit)["execstart"], unit))
     assert Path(program).name == "prime-p2p"
     assert run(*arguments) == 0

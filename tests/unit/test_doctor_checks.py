@@ -18,6 +18,7 @@ from prime_p2p.doctor.facts import (
     Gpu,
     IdentityFile,
     Joined,
+    Kernels,
     Machine,
     Needs,
     Network,
@@ -39,7 +40,7 @@ ROOM = Space(20 * GB, 30 * GB)
 FOLDER = Folder(Path("runs/tiny"), True, False, "")
 KEY = IdentityFile(Path("identity.key"), "12D3KooWx", "", False)
 GPU = Gpu("/dev/nvidia0", "H100", 1, 80 * GB, "570.86.15", "12.8", True)
-NEEDS = Needs(memory_bytes=4 * GB, disk_bytes=5 * GB, gpu_bytes=40 * GB)
+NEEDS = Needs(memory_bytes=4 * GB, disk_bytes=5 * GB, gpu_bytes=40 * GB, cpu_bytes=60 * GB)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Answer:
 REACHED = Reached(
     31337, [Answer("/ip4/192.0.2.1/tcp/31337", False, "refused"), Answer("/ip4/192.0.2.2/tcp/31337", True)]
 )
-MACHINE = Machine(PYTHON, GOOD_PACKAGES, ROOM, ROOM, FOLDER)
+MACHINE = Machine(PYTHON, GOOD_PACKAGES, Kernels(""), ROOM, ROOM, FOLDER)
 NETWORK = Network(
     FILES, KEY, Port(31337, ""), Daemon(0.5, ""), Joined(1.0, ""), Clock(0.2), REACHED, Bandwidth(200, 300)
 )
@@ -77,7 +78,7 @@ def test_a_good_machine_is_ok_throughout_in_the_order_of_the_names() -> None:
 def test_what_is_not_known_is_a_note_with_the_reason_and_stops_nothing() -> None:
     unknown = Unknown("nobody was asked")
     network = Network(unknown, unknown, unknown, unknown, unknown, unknown, unknown, unknown)
-    machine = replace(MACHINE, packages=unknown, memory=unknown, disk=unknown)
+    machine = replace(MACHINE, packages=unknown, kernels=unknown, memory=unknown, disk=unknown)
     findings = checks.judge(machine, network, unknown)
     notes = [finding for finding in findings if finding.result == "note"]
     assert len(notes) == len(checks.NAMES) - 2
@@ -104,6 +105,12 @@ def test_packages_that_are_missing_or_too_old_come_with_the_command_that_helps()
     assert checks.packages(GOOD_PACKAGES).figure == "torch 2.13.0"  # those that matter most are shown
 
 
+def test_kernels_that_are_not_compiled_are_a_note_with_the_reason() -> None:
+    finding = checks.kernels(Kernels("there was no C compiler when prime-p2p was installed"))
+    is_a("note", finding, "NumPy's", "there was no C compiler", "install a C compiler")
+    assert checks.kernels(Kernels("")).figure == "compiled"
+
+
 @pytest.mark.parametrize(("limit", "result"), [(234, "problem"), (235, "warning"), (676, "warning"), (677, "ok")])
 def test_too_few_open_files_come_with_the_number_to_set(limit: int, result: str) -> None:
     is_a(result, checks.descriptors(replace(FILES, limit=limit)), str(limit), *(["ulimit -n 1024"] * (result != "ok")))
@@ -111,7 +118,7 @@ def test_too_few_open_files_come_with_the_number_to_set(limit: int, result: str)
 
 @pytest.mark.parametrize("check", [checks.memory, checks.disk])
 def test_room_is_compared_with_what_the_recipe_needs_or_else_with_a_floor(check: type) -> None:
-    needed = Needs(4 * GB, 4 * GB, 0)
+    needed = Needs(4 * GB, 4 * GB, 0, 0)
     for free, needs, result in [
         (GB, None, "ok"),
         (GB - 1, None, "warning"),
@@ -190,6 +197,14 @@ def test_a_slower_link_than_a_peer_says_comes_with_the_bandwidth_to_say() -> Non
     is_a("ok", checks.bandwidth(Bandwidth(42.4, 300.0)), "42 up, 300 Mbit/s down", "--bandwidth 42")
     is_a("warning", checks.bandwidth(Bandwidth(9.94, 300.0)), "--bandwidth 9.9")
     is_a("warning", checks.bandwidth(Bandwidth(300.0, 3.0)), "3.0 Mbit/s down")
+
+
+def test_a_run_says_which_bandwidth_is_enough() -> None:
+    slow, fast = replace(NEEDS, rate=2.5), replace(NEEDS, rate=250.0)
+    is_a("ok", checks.bandwidth(Bandwidth(9.94, 3.0), slow), "the run needs 2.5 each way", "--bandwidth 9.9")
+    is_a("warning", checks.bandwidth(Bandwidth(300.0, 240.0), fast), "the run needs 250 each way")
+    (found,) = [one for one in checks.judge(MACHINE, NETWORK, GPU, fast) if one.name == "bandwidth"]
+    is_a("warning", found, "200 up", "needs 250")
 
 
 def test_lines_are_one_each_whatever_is_in_them_and_json_has_it_all() -> None:

@@ -3,11 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from prime_p2p.errors import BadInput
 from prime_p2p.training.flat import FlatParameters
+from prime_p2p.training.ranks import sharding
 
 
 class Model(torch.nn.Module):
@@ -90,3 +94,46 @@ def test_a_parameter_that_is_not_contiguous_is_refused_by_name() -> None:
     model.odd = torch.nn.Parameter(torch.zeros(4, 3).t())
     with pytest.raises(BadInput, match="odd"):
         FlatParameters(model)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_what_the_ranks_of_a_sharded_model_have_is_the_whole_vector_once(ranks: int) -> None:
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.ModuleList([torch.nn.Linear(3, 5), torch.nn.Linear(5, 1)]))
+
+    whole = FlatParameters(model())
+    found, written = np.zeros(whole.n, np.float32), np.zeros(whole.n, np.float32)
+    for rank in range(ranks):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+        try:
+            sharded = model()
+            sharding.shard(sharded, init_device_mesh("cpu", (ranks,)))
+            parameters = FlatParameters(sharded)
+            assert (parameters.n, parameters.layout) == (whole.n, whole.layout)
+            found += own(parameters)
+            parameters.write(0, np.arange(1, whole.n + 1, dtype=np.float32))
+            written += own(parameters)
+        finally:
+            dist.destroy_process_group()
+    assert np.array_equal(found, whole.to_numpy())
+    assert written.tolist() == list(range(1, whole.n + 1))
+
+
+def own(parameters: FlatParameters) -> np.ndarray:
+    """What this rank has of the vector, and 0 elsewhere; read in two parts."""
+    out = np.zeros(parameters.n, np.float32)
+    for part in (out[:7], out[7:]):
+        parameters.read(0 if len(part) == 7 else 7, part)
+    return out
+
+
+def test_a_model_without_values_keeps_its_buffers_and_its_tied_parameters() -> None:
+    with sharding.without_values():
+        model = Model()
+        norm = torch.nn.BatchNorm1d(2)
+    assert all(parameter.is_meta for parameter in [*model.parameters(), *norm.parameters()])
+    assert model.tied is model.first
+    assert norm.running_var is not None
+    assert norm.running_var.tolist() == [1.0, 1.0]
+    assert not torch.nn.Linear(1, 1).weight.is_meta

@@ -9,7 +9,8 @@ import pytest
 from public_runs import TINY, author, signed
 
 from prime_p2p.errors import BadInput
-from prime_p2p.public.joining import Look, check_room, description
+from prime_p2p.public.joining import check_room, description
+from prime_p2p.public.look import Look
 from prime_p2p.recipe import Recipe
 from prime_p2p.terms import recipe_with
 

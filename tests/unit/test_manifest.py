@@ -143,3 +143,35 @@ def test_a_newer_program_s_recipe_is_kept_so_that_its_peers_can_have_it(by: Iden
     one = signed(by, protocol=PROTOCOL + 1, recipe={"new": 1})
     assert reopened(one) == one
     assert replace(one.seal) == one.seal
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"source": "text"},
+        {"source": "hf:allenai/c4@1588ec4", "config": "en"},
+        {"tokenizer": "words"},
+        {"tokenizer": "hf:gpt2"},
+    ],
+)
+def test_an_author_may_name_what_is_public_or_was_put_there_for_the_run(by: Identity, values: dict[str, str]) -> None:
+    recipe = manifest(by).recipe
+    one = signed(by, recipe=recipe | {"data": recipe["data"] | values})
+    assert reopened(one) == one
+
+
+@pytest.mark.parametrize(
+    "place", ["/etc", "../keys", "a/../../b", "~/text", "hf:/etc", "hf:../x", "hf:a/b/../c", "hf:"]
+)
+@pytest.mark.parametrize("key", ["source", "tokenizer"])
+def test_no_author_says_which_files_of_a_machine_are_read(by: Identity, key: str, place: str) -> None:
+    recipe = manifest(by).recipe
+    with pytest.raises(BadManifest, match=rf"^data.{key} "):
+        reopened(signed(by, recipe=recipe | {"data": recipe["data"] | {key: place}}))
+
+
+@pytest.mark.parametrize("key", ["mirror", "cache"])
+def test_no_author_says_where_a_peer_has_a_mirror_or_a_cache(by: Identity, key: str) -> None:
+    recipe = manifest(by).recipe
+    with pytest.raises(BadManifest, match=rf"^data.{key}: is each peer's own choice"):
+        reopened(signed(by, recipe=recipe | {"data": recipe["data"] | {"source": "hf:a/b", key: "x"}}))

@@ -1,11 +1,28 @@
-"""How often a peer looks at the heartbeats of others."""
+"""How often a peer says that it is there, and looks at what others say."""
 
 from __future__ import annotations
 
-from prime_p2p.swarm.membership import BEAT_LIVES, FEW, LOOK_EVERY, look_pause
+from prime_p2p.swarm.membership import (
+    BEAT_EVERY,
+    BEAT_GAP,
+    BEAT_LIVES,
+    FEW,
+    LOOK_EVERY,
+    beat_gap,
+    beat_pause,
+    look_pause,
+)
 
 
-def test_looks_get_rarer_with_more_peers_and_see_every_heartbeat_while_it_holds() -> None:
+def test_looks_get_rarer_with_more_peers_and_so_bring_no_more_heartbeats_a_second() -> None:
     assert look_pause(0) == look_pause(FEW) == LOOK_EVERY
-    assert look_pause(2 * FEW) == 2 * LOOK_EVERY
-    assert look_pause(10**6) < BEAT_LIVES / 2
+    for others in (2 * FEW, 100, 1000):
+        assert others / look_pause(others) == FEW / LOOK_EVERY
+
+
+def test_heartbeats_get_rarer_too_but_there_is_always_one_that_holds() -> None:
+    assert (beat_pause(0), beat_gap(0)) == (beat_pause(FEW), beat_gap(FEW)) == (BEAT_EVERY, BEAT_GAP)
+    assert beat_gap(2 * FEW) == 2 * BEAT_GAP
+    for others in (2 * FEW, 100, 10**6):
+        assert BEAT_EVERY < beat_pause(others) <= BEAT_LIVES / 3
+        assert beat_gap(others) <= beat_pause(others)

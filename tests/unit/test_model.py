@@ -7,6 +7,7 @@ from blake3 import blake3
 
 from prime_p2p.recipe import InnerRecipe, ModelRecipe
 from prime_p2p.training import evaluation, model, optimizer
+from prime_p2p.training.batch import Batch
 
 RECIPE = ModelRecipe(hidden_size=16, intermediate_size=24, layers=2, heads=2, kv_heads=1, context=8)
 TOKENS = torch.from_numpy(np.arange(36).reshape(4, 9) * 7 % 256)
@@ -56,7 +57,7 @@ def test_the_loss_is_the_mean_surprise_over_the_next_tokens() -> None:
     built = model.build(RECIPE, seed=0)
     odds = built(input_ids=TOKENS[:, :-1]).logits.softmax(-1).detach()
     surprises = [-math.log(odds[i, j, TOKENS[i, j + 1]]) for i in range(4) for j in range(8)]
-    assert model.loss(built, TOKENS).item() == pytest.approx(sum(surprises) / len(surprises), rel=1e-5)
+    assert model.loss(built, Batch(TOKENS)).item() == pytest.approx(sum(surprises) / len(surprises), rel=1e-5)
 
 
 def test_a_model_sees_no_later_token() -> None:
@@ -71,7 +72,7 @@ def test_a_model_sees_no_later_token() -> None:
 def test_the_validation_loss_does_not_depend_on_how_sequences_are_batched() -> None:
     built = model.build(RECIPE, seed=0)
     losses = [evaluation.validation_loss(built, TOKENS, batch_size) for batch_size in (1, 3, 4, 100)]
-    assert losses == pytest.approx([model.loss(built, TOKENS).item()] * 4, rel=1e-5)
+    assert losses == pytest.approx([model.loss(built, Batch(TOKENS)).item()] * 4, rel=1e-5)
 
 
 def test_evaluation_changes_neither_the_model_nor_its_mode() -> None:
@@ -90,6 +91,6 @@ def test_a_model_learns_what_it_is_shown() -> None:
     inner = InnerRecipe(learning_rate=0.01, batch_size=4)
     adamw = optimizer.build(inner, built)
     for step in range(60):
-        model.loss(built, TOKENS).backward()
+        model.loss(built, Batch(TOKENS)).backward()
         optimizer.step(adamw, inner, step)
-    assert model.loss(built, TOKENS).item() < 1.0
+    assert model.loss(built, Batch(TOKENS)).item() < 1.0

@@ -33,8 +33,18 @@ def test_every_recipe_has_a_plan(name: str, run: Cli, capsys: pytest.CaptureFixt
     assert max(map(len, output.splitlines())) <= 120
 
 
+def test_gpus_of_one_peer_share_its_model_and_its_batch(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("--set", "inner.batch_size=8", "--set", "inner.accumulation=1")
+    assert run("plan", "1b", "--devices", "8", *small) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "GPU memory      2.20 GB of parameters, gradients and moments, in float32 on each of 8 GPUs" in lines
+    assert [line for line in lines if line.endswith("of activations, in bfloat16: 1 sequences of 1024 tokens")]
+    assert run("plan", "1b", "--devices", "3", *small) == 2
+    assert "cannot be shared equally by 3 devices" in capsys.readouterr().err
+
+
 def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--bandwidth 500Mbit --step-time 5 --gpu-memory 80 --set inner.batch_size=8 --peers 40"
+    options = "--bandwidth 500Mbit --step-time 5 --gpu-memory 80 --peers 40"
     assert run("plan", "1b", *options.split()) == 0
     assert capsys.readouterr().out.splitlines() == [
         "run             opendiloco-1b",
@@ -42,8 +52,8 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
         "data            c4",
         "                licence: ODC-BY 1.0, and the terms of use of Common Crawl",
         "GPU memory      17.6 GB of parameters, gradients and moments, in float32",
-        "                about 31.8 GB of activations: 8 sequences of 1024 tokens",
-        "                with 80.0 GB, inner.batch_size can be about 15; 8 fits",
+        "                about 24.2 GB of activations, in bfloat16: 8 sequences of 1024 tokens",
+        "                80.0 GB have room for about 21 sequences at a time; 8 fits",
         "host memory     at most 15.4 GB, beside PyTorch and the text",
         "                at most 24.2 GB for a moment, to resume with a GPU",
         "disk            at most 111 GB",
@@ -62,7 +72,10 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
     ("options", "line"),
     [
         ("10b --gpu-memory 80", "80.0 GB are not enough, whatever inner.batch_size is"),
-        ("150m --gpu-memory 80", "with 80.0 GB, inner.batch_size can be about 53; 512 does not fit"),
+        (
+            "150m --gpu-memory 80 --set inner.accumulation=4",
+            "80.0 GB have room for about 91 sequences at a time; 128 does not fit: raise inner.accumulation",
+        ),
         ("10b --step-time 5", "never 90%: an outer step takes too long even without a transfer; make more inner steps"),
         ("tiny --step-time 1 --peers 1", "at least 90% with any bandwidth"),
         ("tiny --step-time 1", "traffic         at most 38.9 MB an hour each way"),
@@ -72,6 +85,10 @@ def test_the_plan_of_a_run_of_a_billion_parameters(run: Cli, capsys: pytest.Capt
         (
             "tiny --peers 1",
             "round           every 80 inner steps, of one peer alone\n                nothing is sent\n",
+        ),
+        (
+            "tiny --set round.inner_steps_schedule=[[0,5],[7,9]]",
+            "round           every 5 inner steps (9 from outer step 7), of 8 peers",
         ),
         ("tiny --set data.licence=\x1b[2JPSF", "licence: �[2JPSF"),
     ],
@@ -86,7 +103,7 @@ def test_the_plan_can_be_had_as_json(run: Cli, capsys: pytest.CaptureFixture[str
     assert run("plan", "1b", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["parameters"] == estimate.parameters
-    assert found["gpu_bytes"] == {"model": estimate.model_bytes, "activations_about": estimate.activation_bytes(2048)}
+    assert found["gpu_bytes"] == {"model": estimate.model_bytes, "activations_about": estimate.activation_bytes(8)}
     assert not found.keys() & {"round_seconds", "compute_share", "minimum_bandwidth_mbit", "largest_batch"}
 
     assert run("plan", "1b", "--json", "--bandwidth", "1Gbit", "--step-time", "5", "--gpu-memory", "80") == 0
@@ -95,7 +112,7 @@ def test_the_plan_can_be_had_as_json(run: Cli, capsys: pytest.CaptureFixture[str
     assert found["compute_share"] == estimate.compute_share(5, 1000)
     assert found["minimum_bandwidth_mbit"] == estimate.minimum_bandwidth(5)
     assert found["bytes_per_hour"] == estimate.bytes_per_hour(5, 1000)
-    assert found["largest_batch"] == 15
+    assert found["largest_batch"] == 21
 
 
 @pytest.mark.parametrize(
@@ -122,7 +139,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert output.err.count("\n") == 1
 
 
-def test_a_plan_loads_neither_torch_nor_the_network() -> None:
+def test_what_a_plan_is_made_of_loads_neither_torch_nor_the_network() -> None:
     code = (
         "import sys\n"
         "import prime_p2p.bandwidth, prime_p2p.builtin_recipes, prime_p2p.estimate, prime_p2p.monitor.needs\n"
@@ -136,7 +153,8 @@ def test_the_table_of_recipes_has_the_figures_of_their_plans(name: str) -> None:
     lines = (ROOT / "peers" / "README.md").read_text(encoding="utf-8").splitlines()
     (row,) = (line for line in lines if line.startswith(f"| [`{name}`]({name}.toml) |"))
     estimate = Estimate(Recipe.load(find_recipe(name)), 8)
-    at_rest = (estimate.model_bytes, estimate.activation_bytes(1), estimate.host_bytes, estimate.disk_bytes)
+    sequence = estimate.activation_bytes(2) - estimate.activation_bytes(1)
+    at_rest = (estimate.model_bytes, sequence, estimate.host_bytes, estimate.disk_bytes)
     figures = [f"{estimate.parameters:,}", *map(size, at_rest), size(estimate.round_bytes)]
     assert [cell.strip() for cell in row.split("|")[3:-1]] == figures
 

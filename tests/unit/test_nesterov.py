@@ -113,3 +113,11 @@ def test_an_update_of_another_length_is_refused_and_changes_nothing(anchor: int,
     with pytest.raises(ValueError, match="elements"):
         step(*arrays, update(2), OuterOptimizer())
     assert [array.tobytes() for array in arrays] == before
+
+
+def test_an_update_in_float32_is_applied_with_the_arithmetic_of_one_in_blocks() -> None:
+    optimizer = OuterOptimizer()
+    anchor, momentum = normal(0), np.zeros(N, np.float32)
+    for seed in (1, 2, 3):
+        nesterov.move(anchor, momentum, restored(update(seed)), optimizer, np.empty(N, np.float32))
+    assert (anchor.tobytes(), momentum.tobytes()) == after_steps(optimizer)

@@ -26,6 +26,7 @@ def test_a_port_is_the_same_at_all_addresses_and_nobody_else_gets_it() -> None:
             f"/ip4/127.0.0.1/tcp/{held.port}",
             f"/ip6/::1/tcp/{held.port}",
         )
+        assert listen_addresses(["127.0.0.1"], 5, quic=True) == ("/ip4/127.0.0.1/tcp/5", "/ip4/127.0.0.1/udp/5/quic-v1")
         for host in ("127.0.0.1", "127.0.0.2"):
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind((host, held.port))

@@ -1,4 +1,4 @@
-"""The same bytes whatever numpy finds in the processor: its kernels for newer instructions are switched off one by one.
+"""The same bytes whatever the processor has: numpy's kernels for newer instructions are switched off one by one.
 
 A program of its own runs the codecs, the mean and the outer step, since numpy chooses its kernels when it is imported.
 """
@@ -18,11 +18,14 @@ import sys
 import numpy as np
 from blake3 import blake3
 from prime_p2p.allreduce.codec import BITS, BLOCK, CHUNK, BlockVector, accumulate, dequantise, quantise
+from prime_p2p.kernels import compiled
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
 
 umath = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
 assert not any(umath.__cpu_features__[name] for name in os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split())
+
+compiled.KERNELS = None
 
 N = CHUNK + 5 * BLOCK + 321
 

@@ -10,8 +10,9 @@ import pytest
 from public_runs import TINY, author, manifest
 
 from prime_p2p.errors import BadInput
+from prime_p2p.public import notice
 from prime_p2p.public.manifest import Manifest, SignedManifest, check_signable
-from prime_p2p.public.publish import NOTICE, NOTICE_SECONDS, Progress, Wish, expiry, first, following
+from prime_p2p.public.publish import Progress, Wish, expiry, first, following
 from prime_p2p.recipe import Recipe
 from prime_p2p.swarm.membership import Heartbeat
 from prime_p2p.terms import recipe_with
@@ -40,10 +41,12 @@ def test_the_first_manifest_has_the_recipe_under_the_name_that_was_given(tmp_pat
 def test_a_change_comes_late_enough_for_every_peer_to_hear_of_it(before: Manifest) -> None:
     wish = Wish(recipe(inner__learning_rate=0.5))
     (slow,) = following(before, wish, RUNNING).changes
-    assert (slow.at, slow.values) == (RUNNING.step + NOTICE, {"inner.learning_rate": 0.5})
+    assert (slow.at, slow.values) == (RUNNING.step + notice.OUTER_STEPS, {"inner.learning_rate": 0.5})
     (fast,) = following(before, wish, replace(RUNNING, pace=0.5)).changes
-    assert fast.at == RUNNING.step + 2 * NOTICE_SECONDS
-    with pytest.raises(BadInput, match=f"give {RUNNING.step + NOTICE} or more"):
+    assert fast.at == RUNNING.step + 2 * notice.SECONDS
+    (sooner,) = following(before, replace(wish, notice=20.0), replace(RUNNING, pace=0.5)).changes
+    assert sooner.at == RUNNING.step + 40
+    with pytest.raises(BadInput, match=f"give {RUNNING.step + notice.OUTER_STEPS} or more"):
         following(before, replace(wish, at=RUNNING.step + 1), RUNNING)
     (named,) = following(before, replace(wish, at=99), RUNNING).changes
     assert named.at == 99

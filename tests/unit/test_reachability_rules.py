@@ -10,7 +10,7 @@ RELAYED = "/ip4/11.0.0.1/tcp/31337/p2p/12D3KooWA/p2p-circuit/p2p/12D3KooWB"
 
 
 def test_a_node_asks_for_its_port_wherever_it_is_seen_and_for_what_a_router_has_mapped() -> None:
-    listen = ("/ip4/0.0.0.0/tcp/31330", "/ip6/fd00::1/tcp/31330")
+    listen = ("/ip4/0.0.0.0/tcp/31330", "/ip6/fd00::1/tcp/31330", "/ip4/0.0.0.0/udp/31330/quic-v1")
     own = [
         f"{LAN}/p2p/12D3KooWB",
         f"{MINE}/p2p/12D3KooWB",

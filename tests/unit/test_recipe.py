@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from prime_p2p.agreement import first_difference
 from prime_p2p.errors import BadInput
-from prime_p2p.recipe import Recipe
+from prime_p2p.recipe import DataRecipe, Recipe
 
 TINY = Path(__file__).parents[2] / "peers" / "tiny.toml"
 
@@ -98,6 +98,24 @@ def test_text_in_an_override_needs_no_quotes(smallest: Path, value: str, source:
     assert Recipe.load(smallest, [f"data.source={value}"]).data.source == source
 
 
+def test_inner_steps_change_at_the_outer_steps_of_their_schedule_and_are_counted_exactly(smallest: Path) -> None:
+    schedule = Recipe.load(smallest, ["round.inner_steps_schedule=[[2, 50], [5, 7]]"]).round
+    by_step = [3, 3, 50, 50, 50, 7, 7, 7]
+    assert [schedule.inner_steps_at(step) for step in range(8)] == by_step
+    assert [schedule.inner_steps_before(step) for step in range(9)] == [sum(by_step[:step]) for step in range(9)]
+
+
+def test_a_schedule_from_outer_step_0_on_leaves_nothing_to_inner_steps(smallest: Path) -> None:
+    schedule = Recipe.load(smallest, ["round.inner_steps_schedule=[[0, 50], [2, 7]]"]).round
+    assert [schedule.inner_steps_at(step) for step in range(4)] == [50, 50, 7, 7]
+    assert [schedule.inner_steps_before(step) for step in range(5)] == [0, 50, 100, 107, 114]
+
+
+def test_without_a_schedule_all_outer_steps_are_equally_far_apart(smallest: Path) -> None:
+    constant = Recipe.load(smallest).round
+    assert (constant.inner_steps_at(10**9), constant.inner_steps_before(10**9)) == (3, 3 * 10**9)
+
+
 def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path) -> None:
     assert Recipe.load(smallest, ["eval.every=7"]).eval.every == 7
 
@@ -123,8 +141,39 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[inner]", "[inner]\nbetas = [0.9, 1.0]", "inner.betas[1]: must be less than 1 (got 1.0)"),
         ("[inner]", "[inner]\nbetas = [0.9, 0.9, 0.9]", "inner.betas: must have 2 values (got [0.9, 0.9, 0.9])"),
         ("[inner]", '[inner]\nbetas = "ab"', 'inner.betas: must be a list (got "ab")'),
-        ("[inner]", '[inner]\noptimizer = "sgd"', "inner.optimizer: must be 'adamw' (got \"sgd\")"),
+        (
+            "[inner]",
+            '[inner]\noptimizer = "lion"',
+            "inner.optimizer: must be 'adamw', 'adamw8bit', 'muon' or 'sgd' (got",
+        ),
         ("[inner]", '[inner]\nschedule = "cosine"', "inner.total_steps: must be greater than inner.warmup_steps"),
+        (
+            "[inner]",
+            '[inner]\nschedule = "wsd"',
+            "inner.decay_steps: must be greater than 0 for a wsd schedule (got 0)",
+        ),
+        (
+            "[inner]",
+            '[inner]\nschedule = "wsd"\nwarmup_steps = 5\ndecay_steps = 6\ntotal_steps = 10',
+            "inner.total_steps: must be at least inner.warmup_steps and inner.decay_steps together (got 10, 5 and 6)",
+        ),
+        ("[inner]", "[inner]\naccumulation = 3", "inner.accumulation: must divide inner.batch_size (got 3 and 2)"),
+        ("[round]", '[outer]\nschedule = "linear"\n[round]', "outer.total_steps: must be greater than 0 for a linear"),
+        (
+            "[round]",
+            "[round]\ninner_steps_schedule = [[5, 1], [5, 2]]",
+            "round.inner_steps_schedule: must have outer steps that rise from pair to pair (got [5, 5])",
+        ),
+        (
+            "[round]",
+            "[round]\ninner_steps_schedule = [[5, 0]]",
+            "round.inner_steps_schedule[0][1]: must be greater than 0 (got 0)",
+        ),
+        (
+            "[round]",
+            "[round]\ninner_steps_schedule = [[5]]",
+            "round.inner_steps_schedule[0]: has too few values (got [5])",
+        ),
         ("[round]", "[round]\nstart_with = 33", "round.start_with: must be at most round.max_group (got 33 and 32)"),
         ("[round]", "[round]\nexplosion_factor = 1.5", "round.explosion_factor: must be 0 or at least 2 (got 1.5)"),
         ("[round]", '[round]\ncodec = "int3"', "round.codec: must be 'int8' or 'int4' (got \"int3\")"),
@@ -133,6 +182,21 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[run]", "outer = 3\n[run]", "outer: must be a table (got 3)"),
         ("[run]", "[data]\nvalidation_share = 1.0\n[run]", "data.validation_share: must be less than 1 (got 1.0)"),
         ("[run]", '[data]\nsource = ""\n[run]', 'data.source: must not be empty (got "")'),
+        (
+            "[run]",
+            '[data]\nformat = "jsonl"\n[run]',
+            'data.format: must be "text" where data.source is "python-stdlib" (got "jsonl")',
+        ),
+        (
+            "[run]",
+            "[data]\nrecords = 5\n[run]",
+            "data.records: must be 0 where files are documents; exclude some of them (got 5)",
+        ),
+        (
+            "[run]",
+            '[data]\nmirror = "c4"\n[run]',
+            'data.mirror: stands for a data.source that begins with "hf:" (got "python-stdlib")',
+        ),
         ('[run]\nname = "smallest"', "", "run: this section is missing"),
     ],
 )
@@ -219,7 +283,7 @@ def test_what_peers_share_is_everything_but_housekeeping(smallest: Path) -> None
     shared = Recipe.load(smallest).shared()
     assert set(shared) == {"run", "model", "data", "inner", "outer", "round"}
     assert set(shared["run"]) == {"name", "seed"}
-    assert set(shared["data"]) == {"source", "validation_share", "exclude"}
+    assert set(shared["data"]) == set(DataRecipe.model_fields) - {"licence", "mirror", "tokenizer", "cache"}
     assert shared["inner"]["betas"] == [0.9, 0.95]
 
 
@@ -231,7 +295,14 @@ def test_what_peers_share_survives_the_wire(smallest: Path) -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["run.outer_steps=9", "eval.every=3", "checkpoint.keep=9", "round.explosion_factor=0", "data.licence=PSF"],
+    [
+        "run.outer_steps=9",
+        "eval.every=3",
+        "checkpoint.keep=9",
+        "inner.accumulation=2",
+        "round.explosion_factor=0",
+        "data.licence=PSF",
+    ],
 )
 def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None:
     assert first_difference(Recipe.load(smallest).shared(), Recipe.load(smallest, [override]).shared()) is None
@@ -242,6 +313,7 @@ def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None
     [
         ("inner.learning_rate=1", "inner.learning_rate: 0.01 here, 1.0 there"),
         ("round.codec=int4", 'round.codec: "int8" here, "int4" there'),
+        ("round.inner_steps_schedule=[[7, 9]]", "round.inner_steps_schedule: [] here, [[7, 9]] there"),
         ("run.name=other", 'run.name: "smallest" here, "other" there'),
         ("data.exclude=['a*']", "data.exclude: [] here, ['a*'] there"),
     ],
@@ -253,8 +325,8 @@ def test_a_difference_names_the_key_and_both_values(smallest: Path, override: st
 def test_a_key_that_one_side_lacks_is_a_difference(smallest: Path) -> None:
     shared = Recipe.load(smallest).shared()
     without = {section: content for section, content in shared.items() if section != "outer"}
-    assert first_difference(shared, without) == "outer.learning_rate: 0.7 here, not set there"
-    assert first_difference(without, shared) == "outer.learning_rate: not set here, 0.7 there"
+    assert first_difference(shared, without) == 'outer.optimizer: "nesterov" here, not set there'
+    assert first_difference(without, shared) == 'outer.optimizer: not set here, "nesterov" there'
 
 
 PLAIN = st.recursive(
@@ -270,6 +342,16 @@ def test_whatever_the_other_side_claims_the_difference_is_one_short_line(theirs:
     assert difference is not None
     assert len(difference.splitlines()) == 1
     assert len(difference) < 1000
+
+
+@pytest.mark.parametrize("path", sorted(TINY.parent.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_that_is_written_reads_as_the_same(path: Path, tmp_path: Path) -> None:
+    recipe = Recipe.load(
+        path, ['data.licence="a \\"b\\" \\\\ \\u202e \\u0007 \U0001f600"', "inner.learning_rate=1e-05"]
+    )
+    (tmp_path / "again.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    assert Recipe.load(tmp_path / "again.toml") == recipe
+    assert all(line.isprintable() for line in recipe.to_toml().splitlines())
 
 
 def test_reading_a_recipe_loads_no_array_library() -> None:

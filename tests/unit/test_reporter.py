@@ -51,7 +51,6 @@ def test_the_training_thread_learns_that_nobody_listens_any_more() -> None:
 
 def test_a_person_reads_a_line_an_outer_step(capfd: pytest.CaptureFixture[str]) -> None:
     with open_reporter(json=False) as reporter:
-        assert isinstance(reporter, PlainReporter)
         reporter.outer_step(METRICS)
         reporter.done(4, bytes.fromhex("ab" * 32))
     lines = capfd.readouterr().out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prime_p2p.network import _hivemind, dropped, storage
+from prime_p2p.network import clock as swarm_clock
 from prime_p2p.network._hivemind import DHTID
 from prime_p2p.network.storage import RecordStorage
 
@@ -29,6 +30,7 @@ class Clock:
 def now(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(_hivemind.timed_storage, "get_dht_time", clock)
+    monkeypatch.setattr(swarm_clock, "now", clock)
     return clock
 
 
@@ -108,3 +110,18 @@ def test_what_expires_makes_room(records: RecordStorage, now: Clock) -> None:
     assert not records.store_subkey(key("one more"), "bob", b"1", SOON)
     now.time = 3.0
     assert records.store_subkey(key("one more"), "bob", b"1", SOON)
+
+
+def test_what_expires_makes_room_for_as_many_bytes(
+    records: RecordStorage, now: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "MOST_BYTES", 1000)
+    soon = 2.0
+    assert records.store_subkey(key("short"), "alice", bytes(300), soon)
+    assert records.store_subkey(key("long"), "alice", bytes(300), soon)
+    assert records.store_subkey(key("long"), "alice", bytes(600), SOON)  # in place of the one before
+    assert not records.store_subkey(key("other"), "bob", bytes(101), SOON)
+    assert records.store_subkey(key("other"), "bob", bytes(100), SOON)
+    now.time = 3.0
+    assert not records.store_subkey(key("other"), "carol", bytes(301), SOON)
+    assert records.store_subkey(key("other"), "carol", bytes(300), SOON)
