@@ -33,6 +33,8 @@ from prime_p2p.swarm.swarm import Leaving, Swarm, SwarmOptions
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.terms import Course, Terms
 from prime_p2p.training.ranks.launch import Launch
+from prime_p2p.watching.bulletin import Bulletin
+from prime_p2p.watching.serving import NewsServer
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +80,8 @@ def run(options: PeerOptions) -> int:
         stop_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     options.launch.check(options.recipe.inner)
     logs.at(run=options.recipe.run.name)
-    with noting_stop_signals() as signals, _reporter(options) as reporter:
+    bulletin = Bulletin()
+    with noting_stop_signals() as signals, _reporter(options, bulletin) as reporter:
         signals.notify = partial(_leave_before_joining, signals)
         try:
             with (
@@ -90,6 +93,7 @@ def run(options: PeerOptions) -> int:
                 logger.info("joined; reachable at %s", " ".join(swarm.addresses))
                 if options.public is not None:
                     options.public.attach(swarm)
+                swarm.call(NewsServer(swarm.node, swarm.run, bulletin).serve())
                 reporter.ready(swarm.peer_id, swarm.addresses)
                 _train(options, swarm, (reporter, metrics), signals)
         except Stopped:
@@ -98,9 +102,9 @@ def run(options: PeerOptions) -> int:
 
 
 @contextmanager
-def _reporter(options: PeerOptions) -> Iterator[Reporter]:
+def _reporter(options: PeerOptions, bulletin: Bulletin) -> Iterator[Reporter]:
     if options.metrics is None:
-        with open_reporter(options.json) as reporter:
+        with open_reporter(options.json, [bulletin]) as reporter:
             yield reporter
         return
     from prime_p2p.monitor.prometheus import MetricsPage, PrometheusReporter, node_registry
@@ -108,7 +112,7 @@ def _reporter(options: PeerOptions) -> Iterator[Reporter]:
     registry = node_registry(options.recipe.run.name, {})
     with (
         MetricsPage(registry, options.metrics),
-        open_reporter(options.json, [PrometheusReporter(registry)]) as reporter,
+        open_reporter(options.json, [bulletin, PrometheusReporter(registry)]) as reporter,
     ):
         yield reporter
 

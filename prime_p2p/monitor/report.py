@@ -63,7 +63,7 @@ def build_report(facts: RunFacts, peers: Sequence[PeerResult]) -> dict[str, Any]
     counted = finished or list(peers)
     measured = [metrics for peer in counted for metrics in peer.metrics]
     total = sum(metrics.seconds.total for metrics in measured)
-    rounds = _rounds(peers)
+    rounds = rounds_of(peers)
     return {
         "name": facts.name,
         "peers": len(peers),
@@ -87,7 +87,7 @@ def build_report(facts: RunFacts, peers: Sequence[PeerResult]) -> dict[str, Any]
         "events": list(facts.events),
         "peer_details": [_details(peer) for peer in peers],
         "rounds": rounds,
-        "curves": _curves(peers, facts.val_start, facts.val_end),
+        "curves": loss_curves(peers, facts.val_start, facts.val_end),
     }
 
 
@@ -147,7 +147,7 @@ def _agree(finished: Sequence[PeerResult]) -> bool:
     return all(len(held) == 1 for held in digests.values())
 
 
-def _rounds(peers: Sequence[PeerResult]) -> list[dict[str, Any]]:
+def rounds_of(peers: Sequence[PeerResult]) -> list[dict[str, Any]]:
     """One entry an outer step: of the digest that most peers hold there (ties: of the first peer)."""
     by_peer = [peer.by_step() for peer in peers]
     rounds = []
@@ -197,7 +197,7 @@ def _details(peer: PeerResult) -> dict[str, Any]:
     }
 
 
-def _curves(peers: Sequence[PeerResult], start: float | None, end: float | None) -> dict[str, Any]:
+def loss_curves(peers: Sequence[PeerResult], start: float | None = None, end: float | None = None) -> dict[str, Any]:
     """Points [outer step, loss]: of training for each peer, of validation for the run."""
     train: dict[str, list[list[float | None]]] = {}
     validation: dict[int, float] = {}

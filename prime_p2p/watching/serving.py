@@ -1,0 +1,47 @@
+"""A peer's news for whoever asks, at a bounded cost: so many watchers at once, and each of them so often."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prime_p2p.network.frames import FrameError
+from prime_p2p.network.node import Node
+from prime_p2p.network.streams import Stream
+from prime_p2p.watching.bulletin import Bulletin
+from prime_p2p.watching.messages import NEWS, AskNews, NewsLines, protocol
+
+MOST_WATCHERS = 16  # streams that are answered at a time
+PACE = 1.0  # seconds at least between two answers on one stream
+RATE = 8 * 1024  # bytes a second at most on one stream
+IDLE = 60.0  # seconds that a watcher may ask nothing
+_STALL = 10.0  # seconds for an answer to be taken
+
+
+class NewsServer:
+    """Answers watchers from a bulletin."""
+
+    def __init__(self, node: Node, run: str, bulletin: Bulletin) -> None:
+        self._node = node
+        self._run = run
+        self._bulletin = bulletin
+        self._watchers = 0
+
+    async def serve(self) -> None:
+        """Answer from now on."""
+        await self._node.serve(protocol(self._run), NEWS, self._answer)
+
+    async def _answer(self, stream: Stream) -> None:
+        if self._watchers >= MOST_WATCHERS:
+            return
+        self._watchers += 1
+        try:
+            while True:  # until the other side closes the stream
+                asked = await stream.receive(stall=IDLE)
+                if not isinstance(asked, AskNews):
+                    raise FrameError("an answer to nothing")
+                last, payload = self._bulletin.after(asked.session, asked.after)
+                answer = NewsLines(session=self._bulletin.session, last=last)
+                await stream.send(answer, payload, stall=_STALL)
+                await asyncio.sleep(max(PACE, len(payload) / RATE))
+        finally:
+            self._watchers -= 1

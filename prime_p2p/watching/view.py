@@ -1,0 +1,286 @@
+"""What is known of a run by somebody who watches it. Pure: it is told what was seen, and the time.
+
+All times are seconds of the swarm's clock.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prime_p2p.monitor.metrics import RoundMetrics
+from prime_p2p.monitor.report import PeerResult, loss_curves, rounds_of
+from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
+from prime_p2p.watching.messages import Missed, News, Now
+
+MOST_STEPS = 200  # outer steps that are kept of each peer
+MOST_EVENTS = 500
+MOST_GONE = 256  # peers that are remembered after they have gone
+LOST = "lost"  # the state of a peer that has gone without a word; one that has left is LEFT
+ODD_LOOKS = 2  # looks in a row that a peer must hold another state than the others before that is said
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened. ``number`` counts them; ``kind`` is one of joined, left, lost, retried, missed, dropped,
+    fetched, replayed, fork, healed, pause, change and end; ``peer`` is a peer id, or empty where it is of the run."""
+
+    number: int
+    at: float
+    kind: str
+    peer: str
+    text: str
+
+
+@dataclass
+class PeerView:
+    """One peer. ``state`` is what it does, "left" or "lost"; ``seen_at`` when it last said something; ``odd`` whether
+    it holds another state than most others at its outer step."""
+
+    peer_id: str
+    beat: Heartbeat
+    state: str
+    since: float
+    """When ``state`` began."""
+    seen_at: float
+    heard_at: float = 0.0
+    """When it last told its news, 0 where it never did."""
+    now: Now | None = None
+    steps: dict[int, RoundMetrics] = field(default_factory=dict)
+    odd: bool = False
+    odd_looks: int = 0
+    tokens: int = 0
+    """That it contributed to outer steps while we watched, or before as far as it told."""
+
+    @property
+    def name(self) -> str:
+        """What to call it: the name it gave itself, or the end of its id."""
+        return self.beat.name or f"…{self.peer_id[-8:]}"
+
+    @property
+    def gone(self) -> bool:
+        return self.state in (LEFT, LOST)
+
+    @property
+    def outer_step(self) -> int:
+        return max(self.beat.step, self.now.outer_step if self.now else 0, max(self.steps, default=0))
+
+    @property
+    def last(self) -> RoundMetrics | None:
+        """Its newest outer step that is known."""
+        return self.steps[max(self.steps)] if self.steps else None
+
+    @property
+    def loss(self) -> float | None:
+        """That of its last inner step, or else the mean of its last outer step."""
+        if self.now is not None and self.now.loss is not None:
+            return self.now.loss
+        return self.last.train_loss if self.last else None
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.now.tokens_per_second if self.now and not self.gone else 0.0
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Bytes a second, sent and received, over its last outer step."""
+        last = self.last
+        if last is None or self.gone or last.seconds.total <= 0:
+            return 0.0, 0.0
+        return last.bytes_sent / last.seconds.total, last.bytes_received / last.seconds.total
+
+
+class RunView:
+    """A run, as far as it is known. ``version`` goes up with every change."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.peers: dict[str, PeerView] = {}
+        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self.version = 0
+        self.looked_at = 0.0
+        """When the heartbeats were last looked at, 0 where they never were."""
+        self._rounds: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self._told = 0
+        self._fork = False
+
+    @property
+    def name(self) -> str:
+        """The name of the run, without its author."""
+        return self.run.partition("/")[0]
+
+    @property
+    def present(self) -> list[PeerView]:
+        """The peers that are there, the furthest first."""
+        there = (peer for peer in self.peers.values() if not peer.gone)
+        return sorted(there, key=lambda peer: (-peer.outer_step, peer.peer_id))
+
+    @property
+    def outer_step(self) -> int:
+        return max((peer.outer_step for peer in self.peers.values()), default=0)
+
+    @property
+    def tokens(self) -> int:
+        """Contributed to the run, by the heartbeat that says most."""
+        return max((peer.beat.tokens for peer in self.peers.values()), default=0)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return sum(peer.tokens_per_second for peer in self.peers.values())
+
+    @property
+    def compute_share(self) -> float | None:
+        """Share of the time that the peers there spent in inner steps, over their last outer steps."""
+        last = [peer.last for peer in self.present if peer.last is not None]
+        total = sum(one.seconds.total for one in last)
+        return sum(one.seconds.inner for one in last) / total if total > 0 else None
+
+    # ---- what was seen
+
+    def looked(self, beats: Mapping[str, Heartbeat], now: float) -> None:
+        """The heartbeats of the run were looked at; those of peers that have left are among them."""
+        first = self.looked_at == 0
+        self.looked_at = now
+        for peer_id, beat in beats.items():
+            self._beat(peer_id, beat, now, first)
+        for peer in self.peers.values():
+            if not peer.gone and now - max(peer.seen_at, peer.beat.sent_at) > BEAT_LIVES:
+                self._move(peer, LOST, now)
+        self._mark_odd_ones(now)
+        self._forget()
+        self.version += 1
+
+    def heard(self, peer_id: str, news: Sequence[News], now: float) -> None:
+        """A peer told its news."""
+        peer = self.peers.get(peer_id)
+        if peer is None or peer.state == LEFT:
+            return
+        if peer.gone:
+            self._tell(now, "joined", peer_id, f"{peer.name} is back")
+        peer.seen_at = peer.heard_at = now
+        for one in news:
+            if isinstance(one, Now):
+                peer.now = one
+                self._move(peer, one.state.value, now)
+            elif isinstance(one, RoundMetrics):
+                self._step(peer, one, now)
+            elif isinstance(one, Missed):
+                self._tell(now, "missed", peer_id, f"{peer.name} missed a round at outer step {one.outer_step}")
+        self.version += 1
+
+    def silent(self, peer_id: str, now: float) -> None:
+        """A peer broke off the stream of its news, and cannot be reached any more."""
+        peer = self.peers.get(peer_id)
+        if peer is not None and not peer.gone:
+            self._move(peer, LOST, now)
+            self.version += 1
+
+    # ---- what follows from it
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """An entry for each outer step that is known, see ``report.rounds_of``."""
+        if self._rounds[0] != self.version:
+            self._rounds = (self.version, rounds_of(self.results()))
+        return self._rounds[1]
+
+    def losses(self) -> dict[str, Any]:
+        """The loss curves, see ``report.loss_curves``."""
+        return loss_curves(self.results())
+
+    def results(self) -> list[PeerResult]:
+        """The peers of whom an outer step is known, as a report has them."""
+        known = (peer for peer in self.peers.values() if peer.steps)
+        return [
+            PeerResult(peer.name, peer.peer_id, not peer.gone, peer.state, tuple(peer.steps.values())) for peer in known
+        ]
+
+    # ---- within
+
+    def _beat(self, peer_id: str, beat: Heartbeat, now: float, first: bool) -> None:
+        peer = self.peers.get(peer_id)
+        left = beat.state == LEFT
+        if peer is None:
+            if left or beat.sent_at < now - BEAT_LIVES:
+                return
+            self.peers[peer_id] = peer = PeerView(peer_id, beat, beat.state, now, beat.sent_at)
+            self._tell(now, "joined", peer_id, f"{peer.name} {'is there' if first else 'joined'}")
+            return
+        if beat.sent_at <= peer.beat.sent_at:
+            return
+        if left:  # its last heartbeat says nothing else
+            self._move(peer, LEFT, now)
+            return
+        came_back = peer.gone
+        peer.beat, peer.seen_at = beat, max(peer.seen_at, beat.sent_at)
+        if came_back:
+            self._move(peer, beat.state, now)
+            self._tell(now, "joined", peer_id, f"{peer.name} is back")
+        elif now - peer.heard_at > BEAT_LIVES:
+            self._move(peer, beat.state, now)
+
+    def _move(self, peer: PeerView, state: str, now: float) -> None:
+        if peer.state == state:
+            return
+        peer.state, peer.since = state, now
+        if state == LEFT:
+            self._tell(now, "left", peer.peer_id, f"{peer.name} left at outer step {peer.outer_step}")
+        elif state == LOST:
+            self._tell(
+                now, "lost", peer.peer_id, f"{peer.name} is gone without a word, at outer step {peer.outer_step}"
+            )
+
+    def _step(self, peer: PeerView, made: RoundMetrics, now: float) -> None:
+        made = replace(made, group=tuple(sys.intern(one) for one in made.group))
+        if made.outer_step not in peer.steps:
+            peer.tokens += made.tokens
+        peer.steps.pop(made.outer_step, None)
+        peer.steps[made.outer_step] = made
+        while len(peer.steps) > MOST_STEPS:
+            del peer.steps[min(peer.steps)]
+        where = f"outer step {made.outer_step}"
+        if made.attempts > 1:
+            self._tell(now, "retried", peer.peer_id, f"{peer.name} made {where} at attempt {made.attempts}")
+        if made.snapshots:
+            size = made.state_bytes / 1e6
+            self._tell(now, "fetched", peer.peer_id, f"{peer.name} fetched a snapshot, {size:,.1f} MB, before {where}")
+        if made.replayed:
+            self._tell(now, "replayed", peer.peer_id, f"{peer.name} replayed {made.replayed} updates before {where}")
+        for kind, count in made.dropped.items():
+            self._tell(now, "dropped", peer.peer_id, f"{peer.name} dropped {count} of kind {kind} before {where}")
+
+    def _mark_odd_ones(self, now: float) -> None:
+        held: dict[int, Counter[bytes]] = {}
+        there = [peer for peer in self.present if peer.beat.has_state]
+        for peer in there:
+            held.setdefault(peer.beat.step, Counter())[peer.beat.digest] += 1
+        fork = False
+        for peer in there:
+            counts = held[peer.beat.step]
+            usual = max(counts, key=lambda digest: (counts[digest], digest))
+            peer.odd_looks = peer.odd_looks + 1 if peer.beat.digest != usual else 0
+            before, peer.odd = peer.odd, peer.odd_looks >= ODD_LOOKS
+            fork |= peer.odd
+            if peer.odd and not before:
+                text = f"{peer.name} holds another state than most at outer step {peer.beat.step}"
+                self._tell(now, "fork", peer.peer_id, text)
+        if self._fork and not fork:
+            self._tell(now, "healed", "", "all peers that can be compared hold one state again")
+        self._fork = fork
+
+    def _forget(self) -> None:
+        gone = sorted((peer for peer in self.peers.values() if peer.gone), key=lambda peer: -peer.since)
+        for peer in gone[MOST_GONE:]:
+            del self.peers[peer.peer_id]
+
+    def _tell(self, now: float, kind: str, peer: str, text: str) -> None:
+        self._told += 1
+        self.events.append(Event(self._told, now, kind, peer, text))
+        self.version += 1
+
+
+def newer(events: Iterable[Event], number: int) -> list[Event]:
+    """The events after the one with this number."""
+    return [event for event in events if event.number > number]
