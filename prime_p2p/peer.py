@@ -25,6 +25,7 @@ from prime_p2p.state.saver import Saver
 from prime_p2p.state.transfer import ServingLimits
 from prime_p2p.swarm.swarm import Leaving, Swarm
 from prime_p2p.terms import Course
+from prime_p2p.training.data.prefetch import GivenUp
 from prime_p2p.training.ranks.crew import RankLost
 from prime_p2p.training.ranks.trainer import ShardedTrainer
 from prime_p2p.training.trainer import Trainer
@@ -97,6 +98,11 @@ class Peer:
             self.news.reporter.log(f"not even {others} other peers after {patience:.0f} s; starting all the same")
         return diloco
 
+    def leave(self) -> None:
+        """From a signal handler: let go of whatever is waited for."""
+        self.swarm.hold_no_more()
+        self.reader.give_up()
+
     def train(self, signals: StopSignals) -> None:
         """Train until the run's last outer step or until a signal comes, then save and leave."""
         with self.reader:
@@ -131,6 +137,8 @@ class Peer:
                     self.after_outer_step(outcome)
         except Leaving:
             self.news.reporter.log("told to stop in the middle of a transfer")
+        except GivenUp as reason:
+            self.news.reporter.log(str(reason))
 
     @property
     def goal(self) -> float:

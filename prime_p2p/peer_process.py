@@ -124,7 +124,7 @@ def _train(options: PeerOptions, swarm: Swarm, news: tuple[Reporter, MetricsLog]
     course = Course(Terms(options.recipe)) if options.public is None else options.public.course
     with _trainers(options) as trainer_of:
         peer = Peer(course, options.directory, trainer_of, swarm, News(*news))
-        signals.notify = swarm.hold_no_more
+        signals.notify = peer.leave
         peer.train(signals)
 
 

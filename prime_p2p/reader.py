@@ -57,8 +57,12 @@ class Reader:
         self.tokenizer.keep(self._directory / KEPT)
 
     def next(self, diloco: DiLoCo) -> Batch:
-        """The batch of the next inner step."""
+        """The batch of the next inner step. Raises GivenUp."""
         return self._reading.next(self._place(diloco))
+
+    def give_up(self) -> None:
+        """Have ``next`` wait for nothing any more; may be called from a signal handler."""
+        self._reading.give_up()
 
     def note(self, diloco: DiLoCo, group: Sequence[str] = ()) -> None:
         """Account for what was read since the last time; ``group`` has just made the outer step that we are at."""

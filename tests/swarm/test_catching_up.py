@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,12 @@ def test_a_late_joiner_has_the_learning_rate_and_the_inner_steps_of_all_others(t
 
     def peer_of(name: str, swarm: Swarm) -> TrainingPeer:
         folder = tmp_path / name
-        return TrainingPeer(Course(Terms(recipe)), folder, trainer_of, swarm, News(reporter, logs[name]))
+        peer = TrainingPeer(Course(Terms(recipe)), folder, trainer_of, swarm, News(reporter, logs[name]))
+        reading.enter_context(peer.reader)
+        return peer
 
     with (
+        ExitStack() as reading,
         open_reporter(True) as reporter,
         MetricsLog(tmp_path / "one" / "metrics.jsonl") as one_log,
         MetricsLog(tmp_path / "two" / "metrics.jsonl") as two_log,

@@ -10,7 +10,7 @@ import torch
 
 from prime_p2p.training.batch import Batch
 from prime_p2p.training.data.assignment import Place
-from prime_p2p.training.data.prefetch import AHEAD, Prefetch
+from prime_p2p.training.data.prefetch import AHEAD, GivenUp, Prefetch
 from prime_p2p.training.data.reading import Reading
 
 
@@ -55,6 +55,20 @@ def ahead(source: Source, said: list[str]) -> Iterator[Prefetch]:
 
 def get(ahead: Prefetch, position: int) -> int:
     return int(ahead.get(position).tokens[0, 0])
+
+
+def test_whoever_waits_for_a_batch_can_be_told_to_wait_no_more(ahead: Prefetch, source: Source) -> None:
+    source.open.clear()
+    teller = threading.Timer(0.05, ahead.give_up)
+    teller.start()
+    with pytest.raises(GivenUp, match="told to stop"):
+        ahead.get(0)
+    teller.join()
+
+
+def test_nobody_waits_for_batches_that_nothing_makes(source: Source) -> None:
+    with pytest.raises(RuntimeError, match="start comes first"):
+        Prefetch(source.make, 10, print).get(0)
 
 
 def test_batches_come_in_order_and_are_made_ahead_but_not_without_end(ahead: Prefetch, source: Source) -> None:

@@ -7,12 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from prime_p2p.errors import PrimeError
 from prime_p2p.training.batch import Batch
 
 AHEAD = 4  # batches that are made before they are asked for
 STALL = 1.0  # seconds that training waits for a batch before it says so
 SAY_EVERY = 10.0  # seconds between two such lines
 CLOSING = 10.0  # seconds that the thread has to end
+
+
+class GivenUp(PrimeError):
+    """Whoever waited for a batch was told to wait no more."""
 
 
 class Prefetch:
@@ -29,6 +34,7 @@ class Prefetch:
         self._next: int | None = None  # what the thread makes, or is to make
         self._ready: deque[tuple[int, Batch]] = deque()
         self._error: Exception | None = None
+        self._given_up = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
 
@@ -36,11 +42,15 @@ class Prefetch:
         self._thread.start()
 
     def get(self, position: int) -> Batch:
-        """The batch at ``position``."""
+        """The batch at ``position``. Raises GivenUp once ``give_up`` was called and it is not there."""
         began = said = time.monotonic()
         with self._changed:
             self._aim_at(position)
             while not self._ready and self._error is None:
+                if self._given_up:
+                    raise GivenUp("told to stop while training waited for data")
+                if not self._thread.is_alive():
+                    raise RuntimeError("nothing makes batches: start comes first, and close last")
                 waited = time.monotonic() - began
                 if waited >= STALL and (said == began or time.monotonic() - said >= SAY_EVERY):
                     said = time.monotonic()
@@ -53,6 +63,12 @@ class Prefetch:
         if said != began:
             self._say(f"training goes on: there is data again after {time.monotonic() - began:.0f} s")
         return batch
+
+    def give_up(self) -> None:
+        """Wait for no batch any more; may be called from a signal handler, and from any thread."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the thread, with the batch it is at; one whose source hangs is left to the end of the process."""

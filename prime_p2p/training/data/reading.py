@@ -25,7 +25,7 @@ class Reading:
         self._ahead = Prefetch(order.at, order.batch_size, say)
 
     def next(self, place: Place) -> Batch:
-        """The batch of the next inner step, for a peer that is at ``place``."""
+        """The batch of the next inner step, for a peer that is at ``place``. Raises GivenUp."""
         position = self._order.position(place, self.drawn)
         batch = self._ahead.get(position)
         self.drawn += 1
@@ -35,6 +35,10 @@ class Reading:
         else:
             self._ranges.append([position, after])
         return batch
+
+    def give_up(self) -> None:
+        """Have ``next`` wait no more, see ``Prefetch.give_up``."""
+        self._ahead.give_up()
 
     def take_ranges(self) -> list[list[int]]:
         """The positions read since the last call: the first of each range, and the one after its last."""
