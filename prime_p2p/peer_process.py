@@ -10,7 +10,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from prime_p2p.errors import BadInput
 from prime_p2p.estimate import Estimate, check_memory
 from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_parent
 from prime_p2p.monitor import logs
+from prime_p2p.monitor.loggers.reporter import open_loggers
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
 from prime_p2p.monitor.reporter import Reporter, open_reporter
 from prime_p2p.network.ports import PEER_PORT, everywhere
@@ -103,18 +104,15 @@ def run(options: PeerOptions) -> int:
 
 @contextmanager
 def _reporter(options: PeerOptions, bulletin: Bulletin) -> Iterator[Reporter]:
-    if options.metrics is None:
-        with open_reporter(options.json, [bulletin]) as reporter:
-            yield reporter
-        return
-    from prime_p2p.monitor.prometheus import MetricsPage, PrometheusReporter, node_registry
+    with ExitStack() as owned:
+        others = [bulletin, *owned.enter_context(open_loggers(options.recipe, options.directory))]
+        if options.metrics is not None:
+            from prime_p2p.monitor.prometheus import MetricsPage, PrometheusReporter, node_registry
 
-    registry = node_registry(options.recipe.run.name, {})
-    with (
-        MetricsPage(registry, options.metrics),
-        open_reporter(options.json, [bulletin, PrometheusReporter(registry)]) as reporter,
-    ):
-        yield reporter
+            registry = node_registry(options.recipe.run.name, {})
+            owned.enter_context(MetricsPage(registry, options.metrics))
+            others.append(PrometheusReporter(registry))
+        yield owned.enter_context(open_reporter(options.json, others))
 
 
 def _train(options: PeerOptions, swarm: Swarm, news: tuple[Reporter, MetricsLog], signals: StopSignals) -> None:

@@ -241,9 +241,15 @@ def _check_sources(recipe: Recipe) -> None:
     check_source("data.source", data.source, STDLIB)
     check_source("data.tokenizer", data.tokenizer, BYTES)
     check_source("model.source", recipe.model.source)
-    for key, place in (("mirror", data.mirror), ("cache", data.cache)):
+    places = {
+        "data.mirror": data.mirror,
+        "data.cache": data.cache,
+        "logging.tensorboard": recipe.logging.tensorboard,
+        "logging.wandb": recipe.logging.wandb,
+    }
+    for key, place in places.items():
         if place:
-            raise BadInput(f"data.{key}: is each peer's own choice; leave it out of the recipe of a public run")
+            raise BadInput(f"{key}: is each peer's own choice; leave it out of the recipe of a public run")
 
 
 def check_source(key: str, source: str, built_in: str = "") -> None:

@@ -5,7 +5,7 @@ Every mistake in a recipe is a `BadInput` of one line that names the file, the k
 
 from prime_p2p.recipe.data import BYTES, HUB, STDLIB, DataRecipe, of_the_hub
 from prime_p2p.recipe.inner import InnerRecipe
-from prime_p2p.recipe.local import DeviceRecipe
+from prime_p2p.recipe.local import DeviceRecipe, LoggingRecipe
 from prime_p2p.recipe.model import ModelRecipe
 from prime_p2p.recipe.outer import OuterRecipe
 from prime_p2p.recipe.recipe import Recipe
@@ -20,6 +20,7 @@ __all__ = [
     "DataRecipe",
     "DeviceRecipe",
     "InnerRecipe",
+    "LoggingRecipe",
     "ModelRecipe",
     "OuterRecipe",
     "Recipe",

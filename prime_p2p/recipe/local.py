@@ -1,10 +1,13 @@
-"""[device], [eval], [checkpoint] and [serving]: what each peer may choose for itself."""
+"""[device], [eval], [checkpoint], [serving] and [logging]: what each peer may choose for itself."""
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from prime_p2p.recipe.section import NotNegative, Positive, Section
+from prime_p2p.recipe.section import NotNegative, Positive, Section, impossible
+
+_LONGEST_PROJECT = 128  # characters, as Weights & Biases has it
+_NOT_IN_A_PROJECT = "/\\#?%:"
 
 
 class DeviceRecipe(Section):
@@ -45,3 +48,23 @@ class ServingRecipe(Section):
 
     rate: float = Field(default=0.0, ge=0)
     at_once: int = Field(default=8, ge=1, le=256)
+
+
+class LoggingRecipe(Section):
+    """[logging]: where else the peer's metrics go; nowhere unless a folder or a project is named.
+
+    `tensorboard` is a folder for TensorBoard's event files, relative to that of the peer. `wandb` is a project of
+    Weights & Biases: "offline", it is kept in the peer's folder for `wandb sync`; "online", it is sent as it comes.
+    """
+
+    tensorboard: str = ""
+    wandb: str = ""
+    wandb_mode: Literal["offline", "online"] = "offline"
+
+    @model_validator(mode="after")
+    def _values_fit(self) -> "LoggingRecipe":
+        if len(self.wandb) > _LONGEST_PROJECT or set(self.wandb) & set(_NOT_IN_A_PROJECT):
+            impossible("wandb", f"must have at most {_LONGEST_PROJECT} characters, and none of {_NOT_IN_A_PROJECT}")
+        if "\0" in self.tensorboard:
+            impossible("tensorboard", "must be the name of a folder")
+        return self

@@ -10,7 +10,7 @@ from prime_p2p.errors import BadInput
 from prime_p2p.recipe.data import DataRecipe
 from prime_p2p.recipe.inner import InnerRecipe
 from prime_p2p.recipe.keys import Keys
-from prime_p2p.recipe.local import CheckpointRecipe, DeviceRecipe, EvalRecipe, ServingRecipe
+from prime_p2p.recipe.local import CheckpointRecipe, DeviceRecipe, EvalRecipe, LoggingRecipe, ServingRecipe
 from prime_p2p.recipe.mistakes import first_mistake
 from prime_p2p.recipe.model import ModelRecipe
 from prime_p2p.recipe.model_source import ModelSource
@@ -35,6 +35,7 @@ class Recipe(Section):
     eval: EvalRecipe = EvalRecipe()
     checkpoint: CheckpointRecipe = CheckpointRecipe()
     serving: ServingRecipe = ServingRecipe()
+    logging: LoggingRecipe = LoggingRecipe()
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
@@ -106,6 +107,7 @@ class Recipe(Section):
             "device": True,
             "eval": True,
             "serving": True,
+            "logging": True,
             "run": {"outer_steps", "start"},
             "data": {"licence", "mirror", "tokenizer", "cache"},
             "inner": {"accumulation"},

@@ -46,14 +46,19 @@ def test_four_peers_go_on_when_one_is_killed_and_when_the_bootstrap_node_is_and_
         assert agree(*peers, fifth) >= 8
 
 
-def test_a_peer_alone_trains_and_lowers_the_loss(tmp_path: Path) -> None:
+def test_a_peer_alone_trains_and_lowers_the_loss_and_tells_its_loggers(tmp_path: Path) -> None:
     with network(tmp_path) as (_, _, start):
-        peer = start("peer", **{"run.outer_steps": 6, "eval.every": 1})
+        logging = {"logging.tensorboard": "board", "logging.wandb": "project"}
+        peer = start("peer", **{"run.outer_steps": 6, "eval.every": 1}, **logging)
         peer.event("done")
         losses = [step["val_loss"] for step in peer.steps]
         assert len(losses) == 6
         assert losses[-1] < losses[0] - 0.1
         assert peer.wait() == 0
+        (events,) = (peer.directory / "board").iterdir()
+        (run,) = peer.directory.glob("wandb/offline-run-*/run-*.wandb")
+        assert events.read_bytes().count(b"outer/validation_loss") == 6
+        assert run.read_bytes().count(b"outer/validation_loss") >= 6
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

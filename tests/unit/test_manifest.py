@@ -175,3 +175,10 @@ def test_no_author_says_where_a_peer_has_a_mirror_or_a_cache(by: Identity, key: 
     recipe = manifest(by).recipe
     with pytest.raises(BadManifest, match=rf"^data.{key}: is each peer's own choice"):
         reopened(signed(by, recipe=recipe | {"data": recipe["data"] | {"source": "hf:a/b", key: "x"}}))
+
+
+@pytest.mark.parametrize("key", ["tensorboard", "wandb"])
+def test_no_author_says_where_the_metrics_of_a_peer_go(by: Identity, key: str) -> None:
+    recipe = manifest(by).recipe
+    with pytest.raises(BadManifest, match=rf"^logging.{key}: is each peer's own choice"):
+        reopened(signed(by, recipe=recipe | {"logging": {key: "x"}}))

@@ -177,6 +177,13 @@ def test_an_override_can_fill_a_section_that_the_file_leaves_out(smallest: Path)
         ("[round]", "[round]\nstart_with = 33", "round.start_with: must be at most round.max_group (got 33 and 32)"),
         ("[round]", "[round]\nexplosion_factor = 1.5", "round.explosion_factor: must be 0 or at least 2 (got 1.5)"),
         ("[round]", '[round]\ncodec = "int3"', "round.codec: must be 'int8' or 'int4' (got \"int3\")"),
+        (
+            "[round]",
+            '[logging]\nwandb = "a/b"\n[round]',
+            "logging.wandb: must have at most 128 characters, and none of /",
+        ),
+        ("[round]", '[logging]\ntensorboard = "\\u0000"\n[round]', "logging.tensorboard: must be the name of a fol"),
+        ("[round]", '[logging]\nwandb_mode = "on"\n[round]', "logging.wandb_mode: must be 'offline' or 'online' (got"),
         ("[round]", "[round]\ncodec = 4", "round.codec: must be 'int8' or 'int4' (got 4)"),
         ("[round]", "[round]\npatience = inf", "round.patience: must be a finite number (got inf)"),
         ("[run]", "outer = 3\n[run]", "outer: must be a table (got 3)"),
@@ -302,6 +309,7 @@ def test_what_peers_share_survives_the_wire(smallest: Path) -> None:
         "inner.accumulation=2",
         "round.explosion_factor=0",
         "data.licence=PSF",
+        "logging.wandb=project",
     ],
 )
 def test_peers_may_differ_in_housekeeping(smallest: Path, override: str) -> None:
