@@ -11,6 +11,7 @@ from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.reporter import Reporter
 from prime_p2p.network import dropped
+from prime_p2p.state import given
 from prime_p2p.state.follow import CaughtUp
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class News:
         self._group_size = 0
         self._metrics_lost = False
         self._caught_up = CaughtUp()  # in rounds that were missed
-        self._dropped = dropped.counts()  # until the last outer step
+        self._dropped, self._given = dropped.counts(), given.so_far()  # until the last outer step
         self._missed_for = ""  # why the last round was missed, without figures; empty where it was not
 
     def joined(self, diloco: DiLoCo) -> None:
@@ -82,7 +83,9 @@ class News:
         self._group_size = len(group.members)
         self._missed_for = ""
         caught_up, self._caught_up = self._caught_up + outcome.caught_up, CaughtUp()
-        before, self._dropped = self._dropped, dropped.counts()
+        dropped_before, self._dropped = self._dropped, dropped.counts()
+        given_before, self._given = self._given, given.so_far()
+        gave = self._given - given_before
         line = RoundMetrics(
             outer_step=outcome.outer_step,
             digest=outcome.digest.hex(),
@@ -98,7 +101,9 @@ class News:
             replayed=caught_up.updates,
             snapshots=caught_up.snapshots,
             state_bytes=caught_up.bytes,
-            dropped=dict(self._dropped - before),
+            given_snapshots=gave.snapshots,
+            given_bytes=gave.bytes,
+            dropped=dict(self._dropped - dropped_before),
         )
         self._write(line)
         self.reporter.outer_step(line)

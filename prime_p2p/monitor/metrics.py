@@ -29,7 +29,7 @@ class PhaseSeconds:
 PHASES = tuple(one.name for one in fields(PhaseSeconds) if one.name != "total")
 
 
-_FETCHED = ("replayed", "snapshots", "state_bytes")
+_STATE = ("replayed", "snapshots", "state_bytes", "given_snapshots", "given_bytes")  # fetched, and given
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class RoundMetrics:
         replayed: Updates that this peer had missed and replayed since its outer step before (or since it joined).
         snapshots: Snapshots that it fetched, in the same time.
         state_bytes: Bytes that it received for both.
+        given_snapshots: Times that others took pieces of a snapshot from it, in the same time.
+        given_bytes: Bytes of updates and snapshots that it gave to others, in the same time.
         dropped: What this process dropped of what others sent, in the same time, by kind (see ``network.dropped``).
     """
 
@@ -68,6 +70,8 @@ class RoundMetrics:
     replayed: int = 0
     snapshots: int = 0
     state_bytes: int = 0
+    given_snapshots: int = 0
+    given_bytes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -83,7 +87,7 @@ class RoundMetrics:
         record["val_loss"] = finite(self.val_loss)
         if record["val_loss"] is None:
             del record["val_loss"]
-        for name in (*_FETCHED, "dropped"):
+        for name in (*_STATE, "dropped"):
             if not record[name]:
                 del record[name]
         record["compute_share"] = round(self.compute_share, 6)
@@ -109,7 +113,7 @@ class RoundMetrics:
             bytes_received=int(record["bytes_received"]),
             seconds=PhaseSeconds(**{name: float(value) for name, value in record["seconds"].items()}),
             val_loss=None if val_loss is None else float(val_loss),
-            **{name: int(record.get(name, 0)) for name in _FETCHED},
+            **{name: int(record.get(name, 0)) for name in _STATE},
             dropped={str(kind): int(count) for kind, count in dict(record.get("dropped", {})).items()},
         )
 

@@ -120,6 +120,8 @@ class PrometheusReporter:
         self._replayed = counter("replayed_updates", "Updates that were missed and replayed.")
         self._snapshots = counter("snapshots", "Snapshots that were fetched.")
         self._state_bytes = counter("state_bytes", "Received to catch up.")
+        self._given_snapshots = counter("given_snapshots", "Times that others took pieces of a snapshot.")
+        self._given_bytes = counter("given_state_bytes", "Updates and snapshots given to others.")
         self._phases = counter("phase_seconds", "Time of outer steps, by phase.", ["phase"])
 
     def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
@@ -149,6 +151,8 @@ class PrometheusReporter:
         self._replayed.inc(metrics.replayed)
         self._snapshots.inc(metrics.snapshots)
         self._state_bytes.inc(metrics.state_bytes)
+        self._given_snapshots.inc(metrics.given_snapshots)
+        self._given_bytes.inc(metrics.given_bytes)
         for phase in PHASES:
             self._phases.labels(phase).inc(max(0.0, getattr(metrics.seconds, phase)))
 

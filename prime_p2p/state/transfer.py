@@ -22,6 +22,7 @@ from prime_p2p.network.streams import Stream
 from prime_p2p.outer.digest import PIECE
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.state import OuterState
+from prime_p2p.state import given
 from prime_p2p.state.messages import (
     MAX_HISTORY,
     STATE,
@@ -139,6 +140,7 @@ class StateServer:
         await stream.send(head, stall=self._stall)
         for buffer in update.buffers():
             await self._send_parts(stream, buffer)
+            given.note(buffer.nbytes)
 
     async def _send_offers(self, stream: Stream) -> None:
         offered = await self.shelf.offered()
@@ -167,16 +169,22 @@ class StateServer:
             return
         await self._send_have(stream, file)
         buffer = memoryview(bytearray(PIECE))
-        while True:  # until the other side closes the stream
-            asked = await stream.receive(stall=IDLE_STALLS * self._stall)
-            self.shelf.find(file.digest)
-            if isinstance(asked, AskHave):
-                await self._send_have(stream, file)
-            elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
-                await self._send_parts(stream, piece)
-            else:
-                await stream.send(NotHere(), stall=self._stall)
-                return
+        sent = 0
+        try:
+            while True:  # until the other side closes the stream
+                asked = await stream.receive(stall=IDLE_STALLS * self._stall)
+                self.shelf.find(file.digest)
+                if isinstance(asked, AskHave):
+                    await self._send_have(stream, file)
+                elif isinstance(asked, AskPiece) and (piece := await self._read(file, asked.index, buffer)):
+                    await self._send_parts(stream, piece)
+                    sent += len(piece)
+                else:
+                    await stream.send(NotHere(), stall=self._stall)
+                    return
+        finally:
+            if sent:
+                given.note(sent, snapshots=1)
 
     async def _fetched(self, digest: bytes) -> PieceFile | None:
         try:

@@ -95,6 +95,8 @@ class _Step(_Told):
     replayed: Count = 0
     snapshots: Count = 0
     state_bytes: Count = 0
+    given_snapshots: Count = 0
+    given_bytes: Count = 0
     dropped: Annotated[
         dict[Annotated[str, Field(max_length=32, pattern=r"^[a-z_ -]*$")], Count], Field(max_length=32)
     ] = {}

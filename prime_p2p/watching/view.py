@@ -26,7 +26,7 @@ ODD_LOOKS = 2  # looks in a row that a peer must hold another state than the oth
 @dataclass(frozen=True)
 class Event:
     """Something that happened. ``number`` counts them; ``kind`` is one of joined, left, lost, retried, missed, dropped,
-    fetched, replayed, fork, healed, pause, change and end; ``peer`` is a peer id, or empty where it is of the run."""
+    fetched, replayed, gave, fork and healed; ``peer`` is a peer id, or empty where it is of the run."""
 
     number: int
     at: float
@@ -248,6 +248,11 @@ class RunView:
             self._tell(now, "fetched", peer.peer_id, f"{peer.name} fetched a snapshot, {size:,.1f} MB, before {where}")
         if made.replayed:
             self._tell(now, "replayed", peer.peer_id, f"{peer.name} replayed {made.replayed} updates before {where}")
+        if made.given_snapshots:
+            size = made.given_bytes / 1e6
+            self._tell(
+                now, "gave", peer.peer_id, f"{peer.name} gave others {size:,.1f} MB of a snapshot before {where}"
+            )
         for kind, count in made.dropped.items():
             self._tell(now, "dropped", peer.peer_id, f"{peer.name} dropped {count} of kind {kind} before {where}")
 

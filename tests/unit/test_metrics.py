@@ -25,6 +25,8 @@ rounds = st.builds(
     bytes_received=counts,
     seconds=st.builds(PhaseSeconds, seconds, seconds, seconds, seconds, seconds, seconds),
     val_loss=losses,
+    given_snapshots=counts,
+    given_bytes=counts,
     dropped=st.dictionaries(st.sampled_from(["frame", "record"]), st.integers(1, 2**50)),
 )
 

@@ -12,6 +12,7 @@ from prime_p2p.monitor.metrics import MetricsLog
 from prime_p2p.monitor.reporter import PlainReporter
 from prime_p2p.network import dropped
 from prime_p2p.news import News
+from prime_p2p.state import given
 from prime_p2p.swarm.groups import Group, Member
 from prime_p2p.swarm.runner import RoundResult
 
@@ -59,3 +60,17 @@ def test_what_was_dropped_is_in_the_line_of_the_next_outer_step_where_anything_w
     first, second, third = (json.loads(line) for line in path.read_text().splitlines())
     assert second["dropped"] == {"frame": 3, "record": 1}
     assert "dropped" not in first.keys() | third.keys()
+
+
+def test_the_state_that_was_given_to_others_is_in_the_line_of_the_next_outer_step_where_any_was(tmp_path: Path) -> None:
+    given.note(1, snapshots=1)
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLog(path) as metrics:
+        news = News(PlainReporter(), metrics)
+        given.note(20)
+        given.note(300, snapshots=1)
+        news.outer_step(committed(), 1.0, None)
+        news.outer_step(committed(), 1.0, None)
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert (first["given_snapshots"], first["given_bytes"]) == (1, 320)
+    assert not {"given_snapshots", "given_bytes"} & second.keys()
