@@ -13,11 +13,13 @@ from typing import Any
 
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.monitor.report import PeerResult, loss_curves, rounds_of
+from prime_p2p.network import dropped
 from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
 from prime_p2p.watching.messages import Missed, News, Now
 
 MOST_STEPS = 200  # outer steps that are kept of each peer
 MOST_EVENTS = 500
+MOST_PEERS = 1024  # that are there
 MOST_GONE = 256  # peers that are remembered after they have gone
 LOST = "lost"  # the state of a peer that has gone without a word; one that has left is LEFT
 ODD_LOOKS = 2  # looks in a row that a peer must hold another state than the others before that is said
@@ -204,6 +206,9 @@ class RunView:
         left = beat.state == LEFT
         if peer is None:
             if left or beat.sent_at < now - BEAT_LIVES:
+                return
+            if len(self.peers) >= MOST_PEERS + MOST_GONE:
+                dropped.note("heartbeat", f"more than {MOST_PEERS} peers are not watched", peer_id)
                 return
             self.peers[peer_id] = peer = PeerView(peer_id, beat, beat.state, now, beat.sent_at)
             self._tell(now, "joined", peer_id, f"{peer.name} {'is there' if first else 'joined'}")
