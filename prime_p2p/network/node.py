@@ -217,11 +217,12 @@ class Node:
         for stream in [stream for stream in self._taken if not admitted(stream.peer_id)]:
             stream.abort()
 
-    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler) -> None:
+    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, open_to_all: bool = False) -> None:
         """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
 
         The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.
-        Where the node has a guard, it says who may open one.
+        Where the node has a guard, it says who may open one, unless the protocol is ``open_to_all``: what anybody may
+        know, at a cost that the handler bounds.
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
@@ -231,13 +232,14 @@ class Node:
                 return
             self._inbound[peer_id] += 1
             try:
-                if self._gate is not None and not await self._gate(peer_id):
+                if self._gate is not None and not open_to_all and not await self._gate(peer_id):
                     log.info("%s: refused, it is not admitted to the run", peer_id)
                     pipe.abort()
                     return
                 stream = self._adopt(Stream(pipe, peer_id, schema))
-                self._taken.add(stream)
-                stream.on_closed(lambda: self._taken.discard(stream))
+                if not open_to_all:
+                    self._taken.add(stream)
+                    stream.on_closed(lambda: self._taken.discard(stream))
                 await _handle(protocol, handler, stream)
             finally:
                 self._inbound[peer_id] -= 1

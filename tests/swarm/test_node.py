@@ -184,6 +184,27 @@ def test_a_peer_cannot_open_more_streams_than_it_may(caplog: pytest.LogCaptureFi
     run(test)
 
 
+def test_a_guard_keeps_strangers_out_of_all_protocols_but_those_that_are_open_to_all() -> None:
+    async def test(swarm: Swarm) -> None:
+        async def nobody(peer_id: str) -> bool:
+            return False
+
+        server = await swarm.node("server")
+        await server.serve(ECHO, DATA, echo, open_to_all=True)
+        await server.serve("guarded", DATA, echo)
+        server.guard(nobody)
+        client = await swarm.node("client", await address(server))
+        stream = await client.open(server.peer_id, ECHO, DATA, timeout=PATIENCE)
+        refused = await client.open(server.peer_id, "guarded", DATA, timeout=PATIENCE)
+        with pytest.raises(StreamLost):
+            await refused.receive(stall=PATIENCE)
+        server.expel(lambda peer_id: False)
+        await stream.send(Data(), stall=PATIENCE)
+        await stream.receive(stall=PATIENCE)
+
+    run(test)
+
+
 def test_close_ends_streams_and_handlers_and_may_be_called_again() -> None:
     async def test(swarm: Swarm) -> None:
         server = await swarm.node("server")
