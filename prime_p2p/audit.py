@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.outer.journal import JournalEntry, read_update, update_files
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -34,7 +35,7 @@ class Known:
 class Audit:
     """Checks a peer's folder without changing it. ``found`` gets a line for each thing that is as it should be,
     ``wrong`` one for each that is not, both in the order of the outer steps. ``terms`` are those of a run whose author
-    may change them; without them they are those of the checkpoints."""
+    may change them; without them they are those of the checkpoints. Nothing is told while ``watch`` watches."""
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class Audit:
         found: Callable[[str], None],
         wrong: Callable[[str], None],
         terms: OuterTerms | None = None,
+        watch: Watch = unwatched,
     ) -> None:
         self._folder = folder
         self._terms = terms
         self._found = found
         self._wrong = wrong
+        self._watch = watch
         self._description: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -75,7 +78,8 @@ class Audit:
 
     def _read(self, folder: Path) -> Checkpoint | None:
         try:
-            return files.read(folder, 1)
+            with self._watch(f"reading checkpoint {folder.name}", unit=""):
+                return files.read(folder, 1)
         except files.DAMAGED as error:
             self._wrong(f"checkpoint {folder.name}: {' '.join(str(error).split())}")
             return None
@@ -135,10 +139,13 @@ class Audit:
         state, terms = known.load(), self._terms or self._terms_described()
         confirmed = known.step
         problem = None
-        while problem is None and state.step in by_step:
-            entry = by_step[state.step]
-            problem = self._step(state, entry, terms.outer_at(state.step)) or _other_history(state, states)
-            confirmed += problem is None
+        to_come = sum(step >= known.step for step in by_step)
+        with self._watch(f"making outer steps again from {known.name}", to_come, "outer steps") as advance:
+            while problem is None and state.step in by_step:
+                entry = by_step[state.step]
+                problem = self._step(state, entry, terms.outer_at(state.step)) or _other_history(state, states)
+                confirmed += problem is None
+                advance(1)
         if confirmed > known.step:
             self._found(
                 f"journal: outer steps {known.step + 1} to {confirmed} made again from {known.name}, "

@@ -14,6 +14,7 @@ import typer
 from prime_p2p.bench.commands import app as bench
 from prime_p2p.errors import PrimeError
 from prime_p2p.monitor import logs
+from prime_p2p.monitor.bars import on_standard_error
 from prime_p2p.monitor.text import visible
 from prime_p2p.network.ports import PEER_PORT
 from prime_p2p.options import (
@@ -23,6 +24,7 @@ from prime_p2p.options import (
     BootstrapOption,
     DeviceOption,
     DevicesOption,
+    DirArgument,
     DirectoryOption,
     EventsOption,
     HostOption,
@@ -166,7 +168,8 @@ def peer(
     launch = Launch.of(devices)
     if launch.rank:
         return launch.serve()
-    loaded = Recipe.load(find_recipe(recipe), [*(sets or ()), *(["run.start=anyone"] if init else [])])
+    overrides = [*(sets or ()), *(["run.start=anyone"] if init else [])]
+    loaded = Recipe.load(find_recipe(recipe), overrides, on_standard_error())
     check_device(device, launch.ranks)
     return run(
         PeerOptions(
@@ -184,9 +187,6 @@ def peer(
     )
 
 
-DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a peer, as its --dir.", show_default=False)]
-
-
 @app.command()
 def export(
     directory: DirArgument,
@@ -199,8 +199,9 @@ def export(
     from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
     logging.disable_progress_bar()
-    checkpoint = newest_checkpoint(directory)
-    write(saved_model(checkpoint), out, saved_tokenizer(directory, checkpoint))
+    with on_standard_error()("exporting the newest checkpoint", unit=""):
+        checkpoint = newest_checkpoint(directory)
+        write(saved_model(checkpoint), out, saved_tokenizer(directory, checkpoint))
     print(f"the model after outer step {checkpoint.outer.step} of run {checkpoint.run} is in {out}")
     return 0
 
@@ -217,9 +218,13 @@ def generate(
     from prime_p2p.training.generate import complete
     from prime_p2p.training.saved_model import newest_checkpoint, saved_model, saved_tokenizer
 
-    checkpoint = newest_checkpoint(directory)
-    tokenizer = saved_tokenizer(directory, checkpoint)
-    print(text + complete(saved_model(checkpoint), text, tokens, temperature, seed, tokenizer))
+    watch = on_standard_error()
+    with watch("reading the newest checkpoint", unit=""):
+        checkpoint = newest_checkpoint(directory)
+        model, tokenizer = saved_model(checkpoint), saved_tokenizer(directory, checkpoint)
+    with watch("writing", tokens, "tokens") as advance:
+        added = complete(model, text, tokens, temperature, seed, tokenizer, advance)
+    print(text + added)
     return 0
 
 
@@ -249,7 +254,7 @@ def verify(directory: DirArgument) -> int:
         wrong.append(line)
         _complain(line)
 
-    Audit(directory, print, complain, kept.manifest.terms if kept else None).run()
+    Audit(directory, print, complain, kept.manifest.terms if kept else None, on_standard_error()).run()
     return 1 if wrong else 0
 
 

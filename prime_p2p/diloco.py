@@ -19,6 +19,7 @@ import torch
 from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce.codec import BlockVector, Float32, bits_of
 from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.network import clock
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
@@ -55,7 +56,7 @@ class DiLoCoOptions:
     others may fetch from this peer. Where nobody holds a state of the run, a peer that ``may_start`` it does so, and
     any other waits; None: one whose swarm has joined nobody may. ``codec`` is how pseudo-gradients travel, the same at
     all peers: "int8", or "int4" in half the bytes. ``initial_digest`` names the state that the run begins with, where
-    that is known: another one is refused.
+    that is known: another one is refused. ``watch`` is told of what takes long.
     """
 
     directory: Path | None = None
@@ -69,6 +70,7 @@ class DiLoCoOptions:
     may_start: bool | None = None
     codec: str = "int8"
     initial_digest: bytes | None = None
+    watch: Watch = unwatched
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class DiLoCo:
             self._temporary = TemporaryFolder()  # goes with this object
             directory = self._temporary.path
         self.journal = Journal(directory, options.journal_length, options.journal_keep)
-        self._go_on_with_the_journal()
+        self._go_on_with_the_journal(options.watch)
         self._mine = PseudoGradient(self.parameters, options.explosion_factor, bits)
         self._mine.usual.past.extend(local.usual_sizes if local else ())
         self._update = BlockVector.empty(self.parameters.n, bits)
@@ -150,7 +152,7 @@ class DiLoCo:
         self._outer = self.terms.outer_at(0)
         self._joined = False
         self._inner_step_seconds = 0.0  # that an inner step took on the way to the last round
-        self._join(options, self._source(directory, options))
+        self._join(options, directory)
 
     def _first_state(self, options: DiLoCoOptions) -> OuterState:
         saved = options.resume
@@ -173,13 +175,13 @@ class DiLoCo:
             torch.cuda.set_rng_state(saved.local.cuda_rng_state, self.parameters.device)
         return saved.outer
 
-    def _go_on_with_the_journal(self) -> None:
+    def _go_on_with_the_journal(self, watch: Watch) -> None:
         """Make the outer steps again that were made after the checkpoint, before a sudden end."""
         state = self.state
         if self.journal.path_from(state.step, state.digest):
             with self._keeping_progress() as moving:
                 moving()
-                replay(state, self.journal, self.terms)
+                replay(state, self.journal, self.terms, watch)
 
     def checkpoint(self, position: int) -> Checkpoint:
         """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own.
@@ -232,8 +234,7 @@ class DiLoCo:
         self._inner_seconds += now - self._inner_since
         self.catch_up()
         result = self._try_round()
-        applying = time.monotonic()
-        contributed = 0
+        applying, contributed = time.monotonic(), 0
         if result.group is not None:
             contributed, self.tokens = self.tokens, 0
             self._mine.contributed()
@@ -332,21 +333,19 @@ class DiLoCo:
 
     # ---- joining and catching up
 
-    def _source(self, directory: Path, options: DiLoCoOptions) -> Source:
-        journal, serving = self.journal, options.serving
-        return Source(lambda: self.state if self._joined else None, journal, self._shared, directory, serving)
-
-    def _join(self, options: DiLoCoOptions, source: Source) -> None:
+    def _join(self, options: DiLoCoOptions, directory: Path) -> None:
         resumed = options.resume is not None or self.state.step > 0  # the latter from the journal alone
         may_start = self.swarm.founder if options.may_start is None else options.may_start
         swarm, stall = self.swarm, self.swarm.options.policy.stall_timeout
+        journal, serving = self.journal, options.serving
+        source = Source(lambda: self.state if self._joined else None, journal, self._shared, directory, serving)
         server = StateServer(swarm.node, swarm.run, source, stall)
         swarm.call(server.serve())
         swarm.enter(description_hash(self._shared))
-        client = StateClient(swarm.node, swarm.run, stall)
-        standing = Standing()
+        client, standing = StateClient(swarm.node, swarm.run, stall), Standing()
         snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)
-        self._follower = Follower(swarm, Means(client, snapshots, standing, self.journal, source.directory), self.terms)
+        means = Means(client, snapshots, standing, journal, directory, options.watch)
+        self._follower = Follower(swarm, means, self.terms)
         self._follower.check_agreement(self._shared)
         fetched = None if resumed else self._follower.state_of_the_run(self.state, self._fill, may_start)
         if fetched is not None:

@@ -6,6 +6,7 @@ import logging
 import re
 
 from prime_p2p.diloco import DiLoCo, OuterStep
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import MetricsLog, PhaseSeconds, RoundMetrics
@@ -22,8 +23,9 @@ _STATES = {"voting": State.REDUCING, "uncertain": State.REDUCING}  # phases of a
 class News:
     """The news of one peer. ``phase`` is called in the network thread, the rest where the peer trains."""
 
-    def __init__(self, reporter: Reporter, metrics: MetricsLog) -> None:
+    def __init__(self, reporter: Reporter, metrics: MetricsLog, watch: Watch = unwatched) -> None:
         self.reporter = reporter
+        self.watch = watch
         self._metrics = metrics
         self._bytes_sent = 0
         self._group_size = 0

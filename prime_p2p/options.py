@@ -42,6 +42,7 @@ ParentOption = Annotated[bool, typer.Option("--stop-with-parent", help="Stop whe
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="State, metrics and identity.", show_default="runs/NAME")
 ]
+DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a peer, as its --dir.", show_default=False)]
 IdentityOption = Annotated[
     Path | None,
     typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder"),

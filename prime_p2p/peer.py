@@ -10,7 +10,8 @@ import math
 import runpy
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
@@ -54,10 +55,12 @@ class Peer:
         self.recipe = recipe = course.terms.base
         self.swarm = swarm
         self.news = news
-        self.reader = Reader(recipe, course.data_folder, directory, swarm.peer_id, news.reporter.log)
-        self.trainer = trainer_of(recipe, course.data_folder)
+        self.reader = Reader(recipe, course.data_folder, directory, swarm.peer_id, news.reporter.log, news.watch)
+        with news.watch("building the model", unit=""):
+            self.trainer = trainer_of(recipe, course.data_folder)
+        self.compiles = self.trainer.compiles  # in the next inner step
         self.checkpoints = Checkpoints(directory / "checkpoints", recipe.checkpoint.keep)
-        self.saver = Saver(self.checkpoints, news.reporter.log)
+        self.saver = Saver(self.checkpoints, news.reporter.log, news.watch)
         self.paused_at: int | None = None  # the outer step at which the run is paused
         self.losses: list[float] = []  # of the inner steps since the last commit
         swarm.on_phase = news.phase
@@ -65,7 +68,8 @@ class Peer:
         self.reader.keep_tokenizer()
 
     def _join(self, directory: Path, initial_digest: bytes | None) -> DiLoCo:
-        saved = self.checkpoints.load_newest()
+        with self.news.watch("reading the newest checkpoint", unit=""):
+            saved = self.checkpoints.load_newest()
         saved_at = saved.outer.step if saved else 0
         description = self.recipe.shared()
         description["data"]["tokenizer_hash"] = self.reader.tokenizer.hash
@@ -79,6 +83,7 @@ class Peer:
             may_start=self.recipe.run.start == "anyone",
             codec=self.recipe.round.codec,
             initial_digest=initial_digest,
+            watch=self.news.watch,
         )
         try:
             inner_steps, trainer = self.recipe.round.inner_steps_at, self.trainer
@@ -167,8 +172,19 @@ class Peer:
         started = time.monotonic()
         batch = self.reader.next(self.diloco)
         inner = self.terms.recipe_at(self.diloco.state.step).inner
-        self.losses.append(self.trainer.step(batch, inner, self.global_step))
+        with self._watching_a_compilation():
+            self.losses.append(self.trainer.step(batch, inner, self.global_step))
         self.news.inner_step(self.diloco, self.losses[-1], batch.targets / (time.monotonic() - started))
+
+    @contextmanager
+    def _watching_a_compilation(self) -> Iterator[None]:
+        """The first inner step compiles the model, where that is done at all."""
+        if not self.compiles:
+            yield
+            return
+        self.compiles = False
+        with self.news.watch("compiling the model", unit=""):
+            yield
 
     @property
     def global_step(self) -> int:

@@ -24,7 +24,7 @@ from prime_p2p.lifetime import StopSignals, noting_stop_signals, stop_with_paren
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.loggers.reporter import open_loggers
 from prime_p2p.monitor.metrics import FILE_NAME, MetricsLog
-from prime_p2p.monitor.reporter import Reporter, open_reporter
+from prime_p2p.monitor.reporter import Reporter, bars_of, open_reporter
 from prime_p2p.network.ports import PEER_PORT, everywhere
 from prime_p2p.peer_folder import owned
 from prime_p2p.public.public_run import PublicRun
@@ -121,7 +121,8 @@ def _train(options: PeerOptions, swarm: Swarm, news: tuple[Reporter, MetricsLog]
 
     course = Course(Terms(options.recipe)) if options.public is None else options.public.course
     with _trainers(options) as trainer_of:
-        peer = Peer(course, options.directory, trainer_of, swarm, News(*news))
+        watch = bars_of(news[0], options.json)
+        peer = Peer(course, options.directory, trainer_of, swarm, News(*news, watch))
         signals.notify = peer.leave
         peer.train(signals)
 

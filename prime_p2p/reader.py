@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from prime_p2p.diloco import DiLoCo
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.monitor.samples import Samples, SamplesLog, Stream
 from prime_p2p.recipe import Recipe
 from prime_p2p.training.batch import Batch
@@ -26,7 +27,15 @@ class Reader:
         drawn: Batches read since the peer first began: its position, for a checkpoint.
     """
 
-    def __init__(self, recipe: Recipe, data: Path, directory: Path, peer_id: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Path,
+        directory: Path,
+        peer_id: str,
+        say: Callable[[str], None],
+        watch: Watch = unwatched,
+    ) -> None:
         """Have all there is to read at hand, which takes long where it has to be tokenised.
 
         Relative paths of the recipe begin in ``data``; what the peer keeps is in ``directory``. Raises BadInput.
@@ -35,7 +44,7 @@ class Reader:
         self._directory = directory
         self.tokenizer = tokenizer_of(recipe.data, data)
         check_vocabulary(config_of(recipe.model), self.tokenizer.size)
-        text = Corpus.load(recipe.data, Places(data, directory / CACHE), self.tokenizer, say)
+        text = Corpus.load(recipe.data, Places(data, directory / CACHE), self.tokenizer, say, watch)
         seed, sequences, context = recipe.run.seed, recipe.eval.sequences, recipe.model.context
         self.validation = validation_sequences(text.validation, seed, sequences, context)
         order = order_of(recipe, text, peer_id)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from prime_p2p.monitor.bars import Bars
 from prime_p2p.monitor.events import EventWriter, OutputLost, Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.monitor.outlet import Outlet
@@ -35,6 +36,9 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None:
         """Something that a person wants to read and a program has no use for."""
+
+    def long_work(self, text: str) -> None:
+        """How far something is that takes long; from any thread, every ten seconds."""
 
     def done(self, outer_step: int, digest: bytes) -> None: ...
 
@@ -86,6 +90,12 @@ class EventReporter:
     def note(self, text: str) -> None:
         return
 
+    def long_work(self, text: str) -> None:
+        try:
+            self._writer.log(text)
+        except OutputLost as lost:
+            self._lost = lost  # for the training thread to see
+
     def done(self, outer_step: int, digest: bytes) -> None:
         self._writer.done(outer_step, digest.hex())
 
@@ -131,6 +141,9 @@ class PlainReporter:
     def note(self, text: str) -> None:
         self._say(text)
 
+    def long_work(self, text: str) -> None:
+        self._say(text)
+
     def done(self, outer_step: int, digest: bytes) -> None:
         self._say(f"the run has ended at outer step {outer_step}, digest {digest.hex()[:12]}")
 
@@ -173,9 +186,18 @@ class Several:
         for one in self._reporters:
             one.note(text)
 
+    def long_work(self, text: str) -> None:
+        for one in self._reporters:
+            one.long_work(text)
+
     def done(self, outer_step: int, digest: bytes) -> None:
         for one in self._reporters:
             one.done(outer_step, digest)
+
+
+def bars_of(reporter: Reporter, json: bool) -> Bars:
+    """What shows the long work of a peer that reports so: bars where its plain lines go to a terminal."""
+    return Bars(reporter.long_work, None if json else _STANDARD_OUTPUT)
 
 
 @contextmanager

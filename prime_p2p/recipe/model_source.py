@@ -12,11 +12,13 @@ from typing import Any
 from blake3 import blake3
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Advance, Watch, unwatched
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+_SLICE = 64 * 2**20  # bytes that are hashed at a time
 _NOT_OF_THE_MODEL = ("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version")
 
 
@@ -38,12 +40,14 @@ class ModelSource:
             raise BadInput(f"model.source: {self.name}: its weights are quantised; take those it was made from")
         return str(architecture), {key: value for key, value in table.items() if key not in _NOT_OF_THE_MODEL}
 
-    def digest(self) -> str:
+    def digest(self, watch: Watch = unwatched) -> str:
         """A hash of the files of weights. Raises BadInput where there are none."""
         whole = blake3()
         try:
-            for path in self._weights():
-                whole.update(blake3(max_threads=blake3.AUTO).update_mmap(path).digest())
+            files = self._weights()
+            with watch("hashing the weights of model.source", sum(path.stat().st_size for path in files)) as advance:
+                for path in files:
+                    whole.update(_hash_of(path, advance))
         except (OSError, ValueError, KeyError, AttributeError) as error:
             reason = f"has no weights as safetensors: {_line(error)}"
             raise BadInput(f"model.source: {self.name}: {reason}") from None
@@ -62,6 +66,15 @@ class ModelSource:
         from transformers.utils.hub import cached_file  # slow to import
 
         return Path(str(cached_file(self.name, name, revision=self.revision)))
+
+
+def _hash_of(path: Path, advance: Advance) -> bytes:
+    found = blake3(max_threads=blake3.AUTO)
+    with path.open("rb") as file:
+        while data := file.read(_SLICE):
+            found.update(data)
+            advance(len(data))
+    return found.digest()
 
 
 def _line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.recipe.data import DataRecipe
 from prime_p2p.recipe.inner import InnerRecipe
 from prime_p2p.recipe.keys import Keys
@@ -38,7 +39,7 @@ class Recipe(Section):
     logging: LoggingRecipe = LoggingRecipe()
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Recipe":
+    def load(cls, path: str | Path, overrides: Sequence[str] = (), watch: Watch = unwatched) -> "Recipe":
         """Read a recipe file; `overrides` are "section.key=value" with a TOML value (text needs no quotes).
 
         Reads what `model.source` says of the model as well, and hashes its weights if they are used.
@@ -46,7 +47,7 @@ class Recipe(Section):
         Raises:
             BadInput: the file is missing, unreadable or not TOML, or a key or value is wrong. One line.
         """
-        return cls._overridden(read_toml(Path(path)), overrides, str(path))._with_source_read(str(path))
+        return cls._overridden(read_toml(Path(path)), overrides, str(path))._with_source_read(str(path), watch)
 
     def with_overrides(self, overrides: Sequence[str]) -> "Recipe":
         """This recipe with "section.key=value" for each override. Raises BadInput as ``load`` does."""
@@ -66,12 +67,12 @@ class Recipe(Section):
         except ValidationError as error:
             raise BadInput(first_mistake(error, source, overridden, keys)) from None
 
-    def _with_source_read(self, path: str) -> "Recipe":
+    def _with_source_read(self, path: str, watch: Watch) -> "Recipe":
         if not self.model.source:
             return self
         source = ModelSource(self.model.source, self.model.revision, Path())
         architecture, config = source.config()
-        digest = source.digest() if self.model.weights == "given" else ""
+        digest = source.digest(watch) if self.model.weights == "given" else ""
         if self.model.digest not in ("", digest):
             raise BadInput(f"{path}: model.digest: is that of other weights than model.source has ({digest})")
         table = self.model_dump(mode="json")

@@ -22,6 +22,7 @@ from safetensors import torch as safetensors_torch
 
 from prime_p2p.allreduce.codec import Float32
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state import tensor_file
 from prime_p2p.state.tensor_tree import flatten, unflatten
@@ -121,15 +122,15 @@ def numbers_of(checkpoint: Checkpoint) -> tuple[Numbers, dict[str, torch.Tensor]
     return numbers, own
 
 
-def write_local(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def write_local(folder: Path, tensors: dict[str, torch.Tensor], advance: Advance = ignore) -> None:
     """Write the first of the three files, with what training changes next. Raises OSError."""
-    tensor_file.write(folder / LOCAL, tensors)
+    tensor_file.write(folder / LOCAL, tensors, advance)
 
 
-def write_outer(folder: Path, outer: OuterState) -> None:
+def write_outer(folder: Path, outer: OuterState, advance: Advance = ignore) -> None:
     """Write the second one, with what stays as it is until the next outer step. Raises OSError."""
     arrays = {"anchor": outer.anchor, "momentum": outer.momentum}
-    tensor_file.write(folder / OUTER, {name: torch.from_numpy(array) for name, array in arrays.items()})
+    tensor_file.write(folder / OUTER, {name: torch.from_numpy(array) for name, array in arrays.items()}, advance)
 
 
 def write_numbers(folder: Path, numbers: Numbers) -> None:

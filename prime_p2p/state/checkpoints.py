@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Advance, Watch, ignore, unwatched
 from prime_p2p.outer.state import OuterState
 from prime_p2p.state import checkpoint as files
+from prime_p2p.state import tensor_file
 from prime_p2p.state.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,10 @@ class Draft:
     @property
     def partial(self) -> Path:
         return self.folder.with_suffix(".partial")
+
+    @property
+    def bytes_of_outer(self) -> int:
+        return self.outer.anchor.nbytes + self.outer.momentum.nbytes
 
     def remove(self) -> None:
         shutil.rmtree(self.partial, ignore_errors=True)
@@ -61,17 +67,18 @@ class Checkpoints:
         self._threads = threads
         self._damaged: set[Path] = set()
 
-    def save(self, checkpoint: Checkpoint) -> Path:
+    def save(self, checkpoint: Checkpoint, watch: Watch = unwatched) -> Path:
         """Write a checkpoint, on the disk when this returns, and remove what is too old then; returns its folder.
 
         Nothing may change it meanwhile. A crash at any moment leaves the older checkpoints whole. Raises OSError, with
         nothing changed, where it cannot be written.
         """
-        draft = self.begin(checkpoint)
-        self.write_outer(draft)
-        return self.complete(draft)
+        draft = self.begin(checkpoint, watch)
+        with watch(f"writing the state of outer step {draft.numbers.step}", draft.bytes_of_outer) as advance:
+            self.write_outer(draft, advance)
+            return self.complete(draft)
 
-    def begin(self, checkpoint: Checkpoint) -> Draft:
+    def begin(self, checkpoint: Checkpoint, watch: Watch = unwatched) -> Draft:
         """The first part of ``save``: from here on, only the outer state must stay as it is."""
         numbers, tensors = files.numbers_of(checkpoint)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -82,14 +89,15 @@ class Checkpoints:
         draft = Draft(self.directory / f"{number:06d}-step-{numbers.step}", numbers, checkpoint.outer)
         with _removed_on_failure(draft):
             draft.partial.mkdir()
-            files.write_local(draft.partial, tensors)
+            with watch(f"saving a checkpoint at outer step {numbers.step}", tensor_file.size_of(tensors)) as advance:
+                files.write_local(draft.partial, tensors, advance)
         return draft
 
     @staticmethod
-    def write_outer(draft: Draft) -> None:
+    def write_outer(draft: Draft, advance: Advance = ignore) -> None:
         """The second part: from here on, nothing needs to stay as it is."""
         with _removed_on_failure(draft):
-            files.write_outer(draft.partial, draft.outer)
+            files.write_outer(draft.partial, draft.outer, advance)
 
     def complete(self, draft: Draft) -> Path:
         """The last part, which waits for the disk."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.network import tasks
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
@@ -46,12 +47,14 @@ class Download:
         backlog: Backlog,
         peers: Callable[[], Collection[str]],
         standing: Standing,
+        advance: Advance = ignore,
     ) -> None:
         self._client = client
         self._file = file
         self._backlog = backlog
         self._peers = peers
         self._standing = standing
+        self._advance = advance
         self._loop = asyncio.get_running_loop()
         self._wanted = Wanted(file.lacking, self._loop.time)
         self._lacking: set[str] = set()  # peers that do not have this snapshot
@@ -134,6 +137,7 @@ class Download:
             self._file.accept(index, piece.data, piece.in_place)
             self._backlog.add(index, piece.data)
             self._wanted.done(index)
+            self._advance(len(piece.data))
             self._last_piece = self._loop.time()
 
 

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce.codec import BlockVector, Float32
 from prime_p2p.errors import BadInput, PrimeError
+from prime_p2p.long_work import Advance, Watch, ignore, unwatched
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.outer.journal import Journal, JournalEntry
@@ -56,13 +58,15 @@ class CaughtUp:
 
 @dataclass(frozen=True)
 class Means:
-    """What a follower works with: ``directory`` is for files that do not outlive this process."""
+    """What a follower works with: ``directory`` is for files that do not outlive this process; ``watch`` is told of
+    what takes long."""
 
     client: StateClient
     snapshots: Snapshots
     standing: Standing
     journal: Journal
     directory: Path
+    watch: Watch = unwatched
 
 
 class Follower:
@@ -75,6 +79,7 @@ class Follower:
         self._standing = means.standing
         self._journal = means.journal
         self._directory = means.directory
+        self._watch = means.watch
         self._terms = terms
         self._updates = self._fetched = self._bytes = 0
 
@@ -209,25 +214,30 @@ class Follower:
         made = 0
         asking = [peer for peer in peers if self._standing.good(peer)]
         random.shuffle(asking)
-        while asking and made < self._journal.length:
-            peer = asking[-1]
-            found = self._next_update(peer, state)
-            if found is None:
+        with ExitStack() as watched:
+            advance: Advance = ignore
+            while asking and made < self._journal.length:
+                peer = asking[-1]
+                found = self._next_update(peer, state)
+                if found is None:
+                    asking.pop()
+                    continue
+                entry, update = found
+                if made == 0 and undo is None:
+                    moving()
+                    undo = self._undo(state)
+                    missed = max(0, lineage.step - state.step) if lineage else 0
+                    advance = watched.enter_context(self._watch("replaying missed updates", missed or None, "updates"))
+                if self._leads_where_it_should(
+                    state, entry, update, lineage if lineage and peer in lineage.peers else None
+                ):
+                    made += 1
+                    advance(1)
+                    continue
+                self._standing.fail(peer, f"its update of outer step {state.step} was a wrong one")
                 asking.pop()
-                continue
-            entry, update = found
-            if made == 0 and undo is None:
-                moving()
-                undo = self._undo(state)
-            if self._leads_where_it_should(
-                state, entry, update, lineage if lineage and peer in lineage.peers else None
-            ):
-                made += 1
-                continue
-            self._standing.fail(peer, f"its update of outer step {state.step} was a wrong one")
-            asking.pop()
-            made = 0
-            self._go_back(undo, state)
+                made = 0
+                self._go_back(undo, state)
         self._updates += made
         if made:
             logger.info("replayed %d updates, up to outer step %d", made, state.step)
@@ -281,7 +291,8 @@ class Follower:
         began = time.monotonic()
         try:
             reach = max(1, self._journal.length // 2)
-            state = self._swarm.transfer(self._snapshots.fetch(lineage.digest, n, reach, arrays))
+            with self._watch("fetching a snapshot of the run", 8 * n) as advance:
+                state = self._swarm.transfer(self._snapshots.fetch(lineage.digest, n, reach, arrays, advance))
         except (StreamError, FrameError, TransferError) as error:
             logger.info("no snapshot: %s", error)
             return None

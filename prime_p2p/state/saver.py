@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from prime_p2p.errors import PrimeError
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.outer.state import Hold
 from prime_p2p.state.checkpoint import Checkpoint
 from prime_p2p.state.checkpoints import Checkpoints, Draft
@@ -26,8 +27,9 @@ class Saver:
     All calls come from the thread that trains, and so do those of ``report``.
     """
 
-    def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None]) -> None:
+    def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None], watch: Watch = unwatched) -> None:
         self._checkpoints = checkpoints
+        self._watch = watch
         self._report = report
         self._writing: threading.Thread | None = None
         self._step = 0
@@ -42,7 +44,7 @@ class Saver:
             return
         hold = checkpoint.outer.hold()
         try:
-            draft = self._checkpoints.begin(checkpoint)
+            draft = self._checkpoints.begin(checkpoint, self._watch)
             thread = threading.Thread(target=self._write, args=(draft, hold), name="checkpoint", daemon=True)
             thread.start()
         except (OSError, MemoryError, RuntimeError) as error:  # the last one of torch, or for a thread too many
@@ -77,7 +79,7 @@ class Saver:
         """Write a checkpoint, on the disk when this returns. Raises PrimeError where that is impossible."""
         self.finish()
         try:
-            return self._checkpoints.save(checkpoint)
+            return self._checkpoints.save(checkpoint, self._watch)
         except OSError as error:
             raise PrimeError(
                 f"the checkpoint of outer step {checkpoint.outer.step} cannot be written: {error}; "
@@ -93,11 +95,13 @@ class Saver:
 
     def _write(self, draft: Draft, hold: Hold) -> None:
         try:
-            with hold:
-                self._checkpoints.write_outer(draft)
-            if hold.broken:
-                draft.remove()
-                raise OSError("the disk was so slow that the next outer step came first")
-            self._checkpoints.complete(draft)
+            what = f"writing the state of outer step {draft.numbers.step}"
+            with self._watch(what, draft.bytes_of_outer, aside=True) as advance:
+                with hold:
+                    self._checkpoints.write_outer(draft, advance)
+                if hold.broken:
+                    draft.remove()
+                    raise OSError("the disk was so slow that the next outer step came first")
+                self._checkpoints.complete(draft)
         except (OSError, MemoryError) as error:  # a full disk, say: the older ones are whole
             self._failures.put(f"no checkpoint at outer step {draft.numbers.step}: {error}")

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterable
 
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.network import tasks
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
@@ -44,11 +45,13 @@ class Snapshots:
         self.pieces = 0
         """Pieces fetched so far: grows as long as there is progress."""
 
-    async def fetch(self, digest: bytes, n: int, reach: int, arrays: Arrays | None = None) -> OuterState:
+    async def fetch(
+        self, digest: bytes, n: int, reach: int, arrays: Arrays | None = None, advance: Advance = ignore
+    ) -> OuterState:
         """A state of n parameters of the lineage that is at ``digest``, at most ``reach`` outer steps behind it.
 
-        It is made in ``arrays``, anchor and momentum, where some are given; whatever is in them is lost. Raises
-        TransferError where nobody gives a state, OSError where there can be no file for it.
+        It is made in ``arrays``, anchor and momentum, where some are given; whatever is in them is lost. ``advance`` is
+        told of its bytes. Raises TransferError where nobody gives a state, OSError where there can be no file for it.
         """
         offers = await self._offers(digest)
         files = self._shelf.directory.glob(f"*{SUFFIX}")
@@ -59,21 +62,22 @@ class Snapshots:
             if contents is not None:
                 for path in (path for other, path in begun.items() if other != wanted):
                     path.unlink(missing_ok=True)
-                return await self._download(contents, arrays)
+                return await self._download(contents, arrays, advance)
         raise TransferError("nobody gives a snapshot that others agree with")
 
-    async def _download(self, contents: Contents, arrays: Arrays | None) -> OuterState:
+    async def _download(self, contents: Contents, arrays: Arrays | None, advance: Advance) -> OuterState:
         path = self._shelf.directory / f"{contents.digest.hex()}{SUFFIX}"
         file = await asyncio.to_thread(Growing.at, path, contents, arrays)
         count, found = len(contents.hashes), len(file.have)
         if found:
             logger.info("%d of %d pieces of a snapshot are here already", found, count)
+            advance(sum(map(file.length_of, file.have)))
         self._shelf.put(file)
         kept = False
         try:
             backlog = Backlog(file)
             try:
-                await Download(self._client, file, backlog, self._peers, self._standing).run()
+                await Download(self._client, file, backlog, self._peers, self._standing, advance).run()
             finally:
                 self.pieces += count - len(file.lacking) - found
                 kept = await asyncio.to_thread(backlog.stop)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from prime_p2p.long_work import Advance, ignore
+
 SLICE = 4 * 2**20  # bytes
 _ALIGNMENT = 8  # of the first tensor in the file
 
@@ -31,7 +33,12 @@ _NAMES = {
 }
 
 
-def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def size_of(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Bytes that tensors take in a file."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def write(path: Path, tensors: Mapping[str, torch.Tensor], advance: Advance = ignore) -> None:
     """Write a new file, which ``safetensors`` reads; views of the same memory become tensors of their own.
 
     What is in the file when this returns is in the system's cache of files, and not yet on the disk. Raises OSError,
@@ -44,7 +51,9 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
             flat = tensor.detach().reshape(-1)
             count = max(1, SLICE // flat.element_size())
             for part in flat.split(count):
-                file.write(part.cpu().contiguous().view(torch.uint8).numpy().data)
+                data = part.cpu().contiguous().view(torch.uint8).numpy().data
+                file.write(data)
+                advance(len(data))
 
 
 def _header(tensors: Mapping[str, torch.Tensor]) -> bytes:

@@ -66,8 +66,8 @@ class Forward:
         self.precision = precision_of(recipe, has_bf16)
         if recipe.checkpoint_activations:
             with_checkpoints(model)
-        compiled = device.type == "cuda" if recipe.compile is None else recipe.compile
-        for layer in layers(model) if compiled else ():
+        self.compiles = device.type == "cuda" if recipe.compile is None else recipe.compile
+        for layer in layers(model) if self.compiles else ():
             layer.compile(backend=backend)
 
     def loss(self, batch: Batch) -> torch.Tensor:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.training.data.tokenizer import ByteTokenizer, Tokenizer
 
 BYTES = ByteTokenizer()
 
 
 def complete(
-    model: PreTrainedModel, text: str, tokens: int, temperature: float, seed: int, tokenizer: Tokenizer = BYTES
+    model: PreTrainedModel,
+    text: str,
+    tokens: int,
+    temperature: float,
+    seed: int,
+    tokenizer: Tokenizer = BYTES,
+    advance: Advance = ignore,
 ) -> str:
     """How the model goes on after ``text``: at most ``tokens`` tokens, fewer where it ends the text.
 
@@ -30,6 +37,7 @@ def complete(
             if token == tokenizer.end:
                 break
             new.append(token)
+            advance(1)
     return tokenizer.decode(new)
 
 

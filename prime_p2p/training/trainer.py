@@ -46,6 +46,11 @@ class Trainer:
         self.forward = Forward(self.model, recipe.device, device)
         self.optimizer = optimizers.build(recipe.inner, self.model)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the first step is to compile the model, which takes long."""
+        return self.forward.compiles
+
     def step(self, batch: Batch, recipe: InnerRecipe, global_step: int, targets: float | None = None) -> float:
         """One inner step, the run's ``global_step``-th; returns the loss before it, the mean over all targets, in nats.
 

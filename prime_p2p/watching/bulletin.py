@@ -84,6 +84,9 @@ class Bulletin:
     def note(self, text: str) -> None:
         return
 
+    def long_work(self, text: str) -> None:
+        return
+
     def done(self, outer_step: int, digest: bytes) -> None:
         return
 

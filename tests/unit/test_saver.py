@@ -13,6 +13,7 @@ from small_checkpoints import check, small
 
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.errors import PrimeError
+from prime_p2p.long_work import Advance
 from prime_p2p.outer import state as outer_state
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -28,15 +29,15 @@ PATIENCE = 60
 class SlowDisk:
     """A disk that writes the outer state when it is told to, and fails when it is told to."""
 
-    def __init__(self, write_outer: Callable[[Path, OuterState], None]) -> None:
+    def __init__(self, write_outer: Callable[[Path, OuterState, Advance], None]) -> None:
         self._write_outer = write_outer
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.error: OSError | None = None
 
-    def write_outer(self, folder: Path, outer: OuterState) -> None:
+    def write_outer(self, folder: Path, outer: OuterState, advance: Advance) -> None:
         self.begun.set()
         assert self.may_go_on.wait(PATIENCE)
-        self._write_outer(folder, outer)
+        self._write_outer(folder, outer, advance)
         if self.error is not None:
             raise self.error
 

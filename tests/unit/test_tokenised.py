@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.recipe import DataRecipe
 from prime_p2p.training.data.corpus import Corpus, Places
 from prime_p2p.training.data.sources import Record
@@ -41,11 +42,16 @@ class Listed:
     identity: list[object] = field(default_factory=list)
     name: str = "texts"
 
-    def records(self) -> Iterator[Record | None]:
+    @property
+    def size(self) -> int:
+        return sum(len(text or b"") for text in self.texts)
+
+    def records(self, read: Advance = ignore) -> Iterator[Record | None]:
         for number, text in enumerate(self.texts):
             if number == self.breaks_at:
                 raise KeyboardInterrupt
             self.read += 1
+            read(len(text or b""))
             yield None if text is None else Record(text, held_out=number % 5 == 0)
 
 

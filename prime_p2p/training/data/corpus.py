@@ -12,6 +12,7 @@ import numpy as np
 from blake3 import blake3
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.recipe import BYTES, DataRecipe
 from prime_p2p.training.data.sources import Record, Source, source_of
 from prime_p2p.training.data.tokenised import Documents, smallest_type, tokenised
@@ -59,8 +60,9 @@ class Corpus:
         places: Places | None = None,
         tokenizer: Tokenizer | None = None,
         say: Callable[[str], None] = lambda text: None,
+        watch: Watch = unwatched,
     ) -> Corpus:
-        """Read what the recipe names; without ``tokenizer`` as bytes. ``say`` is told what takes long.
+        """Read what the recipe names; without ``tokenizer`` as bytes. ``say`` is told what happens on the way.
 
         Files of text are held in memory where tokens are bytes, everything else is tokenised into the cache.
 
@@ -74,7 +76,7 @@ class Corpus:
                 sides = _in_memory(source, tokenizer)
             else:
                 folder = _folder(recipe, places, source, tokenizer)
-                sides, _ = tokenised(source, tokenizer, recipe.records, folder, say)
+                sides, _ = tokenised(source, tokenizer, recipe.records, folder, say, watch)
         except OSError as error:
             raise BadInput(f"data.source: {error.filename or recipe.source}: {error.strerror or error}") from None
         return cls(sides["train"], sides["validation"], tokenizer)

@@ -48,6 +48,11 @@ def fingerprint(root: Path, names: Sequence[str]) -> list[list[object]]:
     return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in zip(names, stats, strict=True)]
 
 
+def size_of(root: Path, names: Sequence[str]) -> int:
+    """Bytes of all files."""
+    return sum((root / name).stat().st_size for name in names)
+
+
 def _walk(root: Path, left_out: frozenset[str]) -> list[str]:
     """Sorted relative paths, with slashes, of all files below a folder except hidden ones and folders left out."""
     names = []

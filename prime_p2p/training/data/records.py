@@ -1,32 +1,35 @@
 """The records of a file, one after the other: lines of JSON, rows of a parquet file, reads of a sequencer.
 
-A record that is damaged is None. A file that was compressed with gzip is read as what is in it.
+A record that is damaged is None. A file that was compressed with gzip is read as what is in it. ``read`` is told of the
+bytes of the file that were read.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Advance, ignore
 
 Records = Iterator[bytes | None]
 
 _GZIP = b"\x1f\x8b"
+_BUFFER = 2**17  # bytes of a file that are read at a time
 _ROWS = 256  # of a parquet file that are decoded at a time
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # what gzip raises in the middle of a file
 
 
-def json_lines(path: Path, field: str) -> Records:
+def json_lines(path: Path, field: str, read: Advance = ignore) -> Records:
     """The field of each line's object. Raises BadInput where the first object has none."""
     first = True
-    for line in _lines(path):
+    for line in _lines(path, read):
         if line is not None and not line.strip():
             continue
         record = None if line is None else _json_object(line)
@@ -37,7 +40,7 @@ def json_lines(path: Path, field: str) -> Records:
         yield text.encode("utf-8", "replace") if isinstance(text, str) else None
 
 
-def parquet_rows(path: Path, column: str) -> Records:
+def parquet_rows(path: Path, column: str, read: Advance = ignore) -> Records:
     """The column of each row. A row group that cannot be read is as many damaged records.
 
     Raises:
@@ -61,6 +64,7 @@ def parquet_rows(path: Path, column: str) -> Records:
         kind = schema.field(column).type
         if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
             raise BadInput(f"data.field: {path}: column {column!r} holds no text, but {kind}")
+        size = path.stat().st_size
         for group in range(file.num_row_groups):
             done = 0
             try:
@@ -70,9 +74,10 @@ def parquet_rows(path: Path, column: str) -> Records:
                         yield None if text is None else text.encode("utf-8", "replace")
             except (pyarrow.ArrowException, OSError):
                 yield from [None] * (file.metadata.row_group(group).num_rows - done)
+            read(size * (group + 1) // file.num_row_groups - size * group // file.num_row_groups)
 
 
-def reads(path: Path) -> Records:
+def reads(path: Path, read: Advance = ignore) -> Records:
     """The bases of each read of a FASTA or FASTQ file (Cock et al., 2010, doi:10.1093/nar/gkp1137).
 
     A FASTQ record is four lines: a file whose sequences are wrapped is not read.
@@ -80,7 +85,7 @@ def reads(path: Path) -> Records:
     Raises:
         BadInput: the file begins like neither.
     """
-    lines = _lines(path)
+    lines = _lines(path, read)
     first = next(lines, b"")
     if first is None or first[:1] not in (b">", b"@"):
         raise BadInput(f"data.source: {path}: is neither FASTA nor FASTQ: it begins with neither '>' nor '@'")
@@ -123,18 +128,31 @@ def _fastq(lines: Iterator[bytes | None]) -> Records:
         yield None
 
 
-def _lines(path: Path) -> Iterator[bytes | None]:
+def _lines(path: Path, read: Advance) -> Iterator[bytes | None]:
     """The lines of a file; None where the rest of it is damaged."""
-    with _opened(path) as file:
+    with _opened(path, read) as file:
         try:
             yield from file
         except _DAMAGED:
             yield None
 
 
+class _Counted(io.FileIO):
+    """A file that tells how many bytes were read of it."""
+
+    def __init__(self, path: Path, read: Advance) -> None:
+        super().__init__(path)
+        self._told = read
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        count = super().readinto(buffer)
+        self._told(count or 0)
+        return count
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    with path.open("rb") as file:
+def _opened(path: Path, read: Advance) -> Iterator[io.BufferedIOBase]:
+    with io.BufferedReader(_Counted(path, read), _BUFFER) as file:
         if file.peek(2)[:2] == _GZIP:
             with gzip.GzipFile(fileobj=file) as content:
                 yield content

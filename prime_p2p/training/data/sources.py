@@ -13,9 +13,10 @@ from typing import Protocol
 
 from blake3 import blake3
 
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.recipe import DataRecipe, of_the_hub
 from prime_p2p.training.data import hub, records
-from prime_p2p.training.data.files import files_of, fingerprint
+from prime_p2p.training.data.files import files_of, fingerprint, size_of
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,16 @@ class Source(Protocol):
         """Plain values that are others where the records are."""
         ...
 
-    def records(self) -> Iterator[Record | None]:
-        """All of them, always in the same order; None is a damaged one. Raises BadInput, OSError."""
+    @property
+    def size(self) -> int | None:
+        """Bytes of all that there is to read; None where that is not known."""
+        ...
+
+    def records(self, read: Advance = ignore) -> Iterator[Record | None]:
+        """All of them, always in the same order; None is a damaged one. ``read`` is told of the bytes that were read.
+
+        Raises BadInput, OSError.
+        """
         ...
 
 
@@ -66,9 +75,14 @@ class _Texts:
     def identity(self) -> list[object]:
         return ["text", self.share, *fingerprint(self.root, self.names)]
 
-    def records(self) -> Iterator[Record | None]:
+    @property
+    def size(self) -> int:
+        return size_of(self.root, self.names)
+
+    def records(self, read: Advance = ignore) -> Iterator[Record | None]:
         if len(self.names) == 1:
             text = (self.root / self.names[0]).read_bytes()
+            read(len(text))
             cut = round((len(text) + 1) * (1 - self.share))
             yield Record(text[:cut], held_out=False, whole=cut > len(text))
             if cut <= len(text):
@@ -76,7 +90,9 @@ class _Texts:
             return
         held_out = _held_out_names(self.names, self.share)
         for name in self.names:
-            yield Record((self.root / name).read_bytes(), name in held_out)
+            text = (self.root / name).read_bytes()
+            read(len(text))
+            yield Record(text, name in held_out)
 
 
 @dataclass(frozen=True)
@@ -96,17 +112,21 @@ class _FileRecords:
         recipe = self.recipe
         return [recipe.format, recipe.field, recipe.validation_share, *fingerprint(self.root, self.names)]
 
-    def records(self) -> Iterator[Record | None]:
+    @property
+    def size(self) -> int:
+        return size_of(self.root, self.names)
+
+    def records(self, read: Advance = ignore) -> Iterator[Record | None]:
         for name in self.names:
-            for text in self._texts(self.root / name):
+            for text in self._texts(self.root / name, read):
                 yield _by_content(text, self.recipe.validation_share)
 
-    def _texts(self, path: Path) -> Iterator[bytes | None]:
+    def _texts(self, path: Path, read: Advance) -> Iterator[bytes | None]:
         if self.recipe.format == "jsonl":
-            return records.json_lines(path, self.recipe.field)
+            return records.json_lines(path, self.recipe.field, read)
         if self.recipe.format == "parquet":
-            return records.parquet_rows(path, self.recipe.field)
-        return records.reads(path)
+            return records.parquet_rows(path, self.recipe.field, read)
+        return records.reads(path, read)
 
 
 @dataclass(frozen=True)
@@ -125,8 +145,13 @@ class _HubRecords:
         recipe = self.recipe
         return ["hub", *of_the_hub(recipe.source), recipe.config, recipe.split, recipe.field, recipe.validation_share]
 
-    def records(self) -> Iterator[Record | None]:
+    @property
+    def size(self) -> None:
+        return None
+
+    def records(self, read: Advance = ignore) -> Iterator[Record | None]:
         for text in hub.rows(self.recipe, self.folder):
+            read(len(text or b""))
             yield _by_content(text, self.recipe.validation_share)
 
 

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Watch, ignore, unwatched
 from prime_p2p.training.data.sources import Record, Source
 from prime_p2p.training.data.tokenizer import Tokenizer, Tokens
 
 SIDES = ("train", "validation")
 SAVE_EVERY = 5.0  # seconds between two times that progress is on the disk
-SAY_EVERY = 10.0  # seconds between two lines about it
 _AT_ONCE = 256  # records that are tokenised together, by all threads of the tokenizer
 _PROGRESS = "progress.json"
 
@@ -59,12 +59,17 @@ def smallest_type(size: int) -> np.dtype[Any]:
 
 
 def tokenised(
-    source: Source, tokenizer: Tokenizer, most: int, folder: Path, say: Callable[[str], None]
+    source: Source,
+    tokenizer: Tokenizer,
+    most: int,
+    folder: Path,
+    say: Callable[[str], None],
+    watch: Watch = unwatched,
 ) -> tuple[dict[str, Documents], Progress]:
     """What ``folder`` holds of ``source``, made first where it is not complete; ``most`` records (0: all).
 
-    ``say`` is told how it goes. Raises BadInput where the source has no records, OSError where the folder cannot be
-    used.
+    ``say`` is told what happens on the way, ``watch`` how far it is. Raises BadInput where the source has no records,
+    OSError where the folder cannot be used.
     """
     kind = smallest_type(tokenizer.size)
     progress = _read_progress(folder)
@@ -73,29 +78,35 @@ def tokenised(
         with _alone(folder, say):
             progress = _read_progress(folder)  # another peer may have made it meanwhile
             if not progress.complete:
-                _make(source, tokenizer, most, _Writer(folder, kind, progress), say)
+                _make(source, tokenizer, most, _Writer(folder, kind, progress), say, watch)
     return {side: _mapped(folder, side, kind, progress) for side in SIDES}, progress
 
 
-def _make(source: Source, tokenizer: Tokenizer, most: int, writer: _Writer, say: Callable[[str], None]) -> None:
+def _make(
+    source: Source,
+    tokenizer: Tokenizer,
+    most: int,
+    writer: _Writer,
+    say: Callable[[str], None],
+    watch: Watch,
+) -> None:
     progress = writer.progress
-    records = source.records()
-    if most:
-        records = itertools.islice(records, most)
-    skipped = sum(1 for _ in itertools.islice(records, progress.records))
-    if skipped:
-        say(f"the first {skipped:,} records are tokenised already; going on")
-    said = saved = time.monotonic()
-    with writer:
+    what = "tokenizing the data"
+    with watch(what, most, "records") if most else watch(what, source.size) as advance, writer:
+        records = source.records(ignore if most else advance)
+        if most:
+            records = itertools.islice(records, most)
+        skipped = sum(1 for _ in itertools.islice(records, progress.records))
+        if skipped:
+            say(f"the first {skipped:,} records are tokenised already; going on")
+        saved = time.monotonic()
+        advance(skipped if most else 0)
         while several := list(itertools.islice(records, _AT_ONCE)):
             writer.add(several, tokenizer)
-            now = time.monotonic()
-            if now - saved >= SAVE_EVERY:
+            advance(len(several) if most else 0)
+            if time.monotonic() - saved >= SAVE_EVERY:
                 writer.save()
-                saved = now
-            if now - said >= SAY_EVERY:
-                say(f"{progress.records:,} records tokenised, {sum(progress.tokens.values()):,} tokens so far")
-                said = now
+                saved = time.monotonic()
         if progress.records == progress.damaged:
             what = f"all of its {progress.damaged} records are damaged" if progress.damaged else "holds no records"
             raise BadInput(f"data.source: {source.name}: {what}")

@@ -54,6 +54,11 @@ class ShardedTrainer:
         self.parameters = SharedParameters(crew, self._part, window)
         self.optimizer = ShardedOptimizer(crew, self._part)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the first step is to compile the model, which takes long."""
+        return self._part.trainer.compiles
+
     def step(self, batch: Batch, recipe: InnerRecipe, global_step: int) -> float:
         """One inner step, the run's ``global_step``-th; returns the loss before it, in nats a token."""
         self.parameters.changed()
