@@ -58,8 +58,8 @@ class Work:
 
     def end(self, now: float) -> str:
         """That it is done."""
-        did = [self._counted(self._done)] if self._unit else []
-        return f"{self._what}: done, {' '.join([*did, 'in', duration(self.elapsed(now))])}"
+        did = f", {self._counted(self._done)}" if self._unit else ""
+        return f"{self._what}: done{did} in {duration(self.elapsed(now))}"
 
     def _drawn(self) -> str:
         full = round(_BAR * min(1.0, self._done / (self._total or 1)))

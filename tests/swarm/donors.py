@@ -13,6 +13,7 @@ import numpy as np
 import uvloop
 
 from prime_p2p.allreduce.codec import BlockVector, quantise
+from prime_p2p.long_work import Advance, ignore
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal, JournalEntry
 from prime_p2p.outer.nesterov import OuterOptimizer
@@ -76,8 +77,8 @@ class Joiner:
     async def on(cls, node: Node, folder: Path, peers: list[str], stall: float = STALL) -> Joiner:
         return cls(node, await serve(node, None, folder, stall=stall), peers, stall)
 
-    async def fetch(self, digest: bytes, n: int, reach: int = 8) -> OuterState:
-        return await self.snapshots.fetch(digest, n, reach)
+    async def fetch(self, digest: bytes, n: int, reach: int = 8, advance: Advance = ignore) -> OuterState:
+        return await self.snapshots.fetch(digest, n, reach, advance=advance)
 
 
 class _Process:

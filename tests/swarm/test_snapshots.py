@@ -105,9 +105,12 @@ def test_a_killed_joiner_does_not_fetch_again_what_it_has(tmp_path: Path) -> Non
         async def test(swarm: nodes.Swarm) -> None:
             node = await swarm.node("joiner", donor.address)
             joiner = await Joiner.on(node, tmp_path / "joiner", [donor.peer_id])
-            state = await asyncio.wait_for(joiner.fetch(donor.digest, N), WHILE)
+            told: list[int] = []
+            state = await asyncio.wait_for(joiner.fetch(donor.digest, N, advance=told.append), WHILE)
             assert state.digest == donor.digest
             assert joiner.client.bytes_received < (PIECES - len(there)) * PIECE + PIECE / 2
+            assert told[0] >= (len(there) - 1) * PIECE  # what was here already
+            assert sum(told) == 8 * N
 
         nodes.run(test)
         assert not list((tmp_path / "joiner").glob("*.download"))

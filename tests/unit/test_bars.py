@@ -63,7 +63,9 @@ def test_without_a_total_there_is_the_time_so_far() -> None:
     work = Work("replaying", None, "updates", now=0.0)
     work.advance(30)
     assert work.line(15.0) == "replaying: 30 updates, 2 updates/s, 0:15 so far"
-    assert Work("compiling the model", None, "", now=0.0).line(70.0) == "compiling the model: 1:10 so far"
+    compiling = Work("compiling the model", None, "", now=0.0)
+    assert compiling.line(70.0) == "compiling the model: 1:10 so far"
+    assert compiling.end(71.0) == "compiling the model: done in 1:11"
 
 
 def test_the_time_left_goes_by_the_last_half_minute() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from peer_folders import Made, make, small_recipe
 
 from prime_p2p.errors import BadInput
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.outer.journal import Journal
 from prime_p2p.outer.nesterov import OuterOptimizer
 from prime_p2p.outer.state import OuterState
@@ -22,7 +24,7 @@ def made(tmp_path: Path) -> Made:
     return make(tmp_path, 6, saved=(2,))
 
 
-def replayed(made: Made, outer: OuterOptimizer | None = None) -> OuterState:
+def replayed(made: Made, outer: OuterOptimizer | None = None, watch: Watch = unwatched) -> OuterState:
     checkpoint = of_peer(made.folder).load_newest()
     assert checkpoint is not None
     recipe = small_recipe().outer
@@ -30,6 +32,7 @@ def replayed(made: Made, outer: OuterOptimizer | None = None) -> OuterState:
         checkpoint.outer,
         Journal(made.folder / "journal", 100),
         Unchanging(outer or OuterOptimizer(recipe.learning_rate, recipe.momentum)),
+        watch,
     )
     return checkpoint.outer
 
@@ -38,6 +41,12 @@ def test_it_comes_to_the_last_outer_step_in_the_same_bytes(made: Made) -> None:
     state = replayed(made)
     assert (state.step, state.digest) == (6, made.digests[6])
     assert np.array_equal(state.anchor, made.anchor)
+
+
+def test_each_outer_step_is_told_to_who_watches(made: Made, watched: Any) -> None:
+    replayed(made, watch=watched)
+    (work,) = watched.works
+    assert (work.total, work.done, work.unit) == (4, 4, "outer steps")
 
 
 def test_a_damaged_update_ends_it_in_a_whole_state(made: Made, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,6 +49,17 @@ def test_the_training_thread_learns_that_nobody_listens_any_more() -> None:
     reporter.progress(PROGRESS)  # told once
 
 
+def test_a_program_is_told_of_long_work_and_the_training_thread_that_it_does_not_listen() -> None:
+    reading, writing = os.pipe()
+    reporter = EventReporter(EventWriter(writing, interval=0.0))
+    reporter.long_work("fetching: 50 %")
+    assert json.loads(os.read(reading, 1000)) == {"event": "log", "text": "fetching: 50 %"}
+    os.close(reading)
+    reporter.long_work("fetching: 60 %")  # in a thread of its own: it must not raise there
+    with pytest.raises(OutputLost):
+        reporter.progress(PROGRESS)
+
+
 def test_a_person_reads_a_line_an_outer_step(capfd: pytest.CaptureFixture[str]) -> None:
     with open_reporter(json=False) as reporter:
         reporter.outer_step(METRICS)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_checkpoints import check, small
@@ -85,6 +86,21 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_of_i
         disk.may_go_on.clear()
     assert newest(tmp_path).outer.step == 2
     assert said == []
+
+
+def test_who_watches_is_told_of_every_byte_and_which_are_written_beside_training(tmp_path: Path, watched: Any) -> None:
+    saver = Saver(Checkpoints(tmp_path / "checkpoints"), print, watched)
+    checkpoint = small(1)
+    saver.begin(checkpoint)
+    saver.finish()
+    assert all(work.done == work.total for work in watched.works)
+    assert [work.aside for work in watched.works] == [False, True]
+    saver.save(small(2))
+    assert [work.aside for work in watched.works] == [False, True, False, False]
+    files_of = (tmp_path / "checkpoints" / "000002-step-2").glob("*.safetensors")
+    headers = 8192
+    written = sum(path.stat().st_size for path in files_of)
+    assert written - headers < sum(work.done for work in watched.works[2:]) < written
 
 
 def test_there_is_one_writer_at_a_time_and_one_line_about_what_was_not_saved(

@@ -31,12 +31,14 @@ def texts_of(recipe: DataRecipe, folder: Path = Path()) -> list[str | None]:
 
 
 def jsonl(path: Path, texts: Sequence[str], opened: Callable[..., Any] = open) -> Path:
+    path.parent.mkdir(exist_ok=True)
     with opened(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps({"id": 1, "text": text}) + "\n" for text in texts)
     return path
 
 
 def write_parquet(path: Path, texts: Sequence[str | None]) -> Path:
+    path.parent.mkdir(exist_ok=True)
     parquet.write_table(pyarrow.table({"text": texts, "id": range(len(texts))}), path, row_group_size=50)
     return path
 
@@ -65,6 +67,20 @@ def test_the_bases_of_fasta_and_of_fastq_are_read(tmp_path: Path, opened: Callab
     with opened(tmp_path / "b.fastq", "wb") as file:
         file.writelines(b"@read\n%s\n+\n%s\n" % (bases, b"@" * len(bases)) for bases in READS)
     assert texts_of(recipe_for(tmp_path, format="reads")) == [bases.decode() for bases in READS] * 2
+
+
+def test_every_byte_of_the_files_is_told_of_once_whatever_they_are(tmp_path: Path) -> None:
+    jsonl(tmp_path / "jsonl" / "a.jsonl", TEXTS)
+    jsonl(tmp_path / "jsonl" / "b.jsonl.gz", TEXTS * 50, gzip.open)
+    write_parquet(tmp_path / "parquet" / "a.parquet", TEXTS)
+    (tmp_path / "text").mkdir()
+    for name in "ab":
+        (tmp_path / "text" / name).write_text("\n".join(TEXTS))
+    for kind in ("jsonl", "parquet", "text"):
+        source = source_of(recipe_for(tmp_path / kind, format=kind), Path())
+        told: list[int] = []
+        assert list(source.records(told.append))
+        assert sum(told) == source.size == sum(path.stat().st_size for path in (tmp_path / kind).iterdir())
 
 
 def test_what_is_held_out_belongs_to_the_text_wherever_it_is(tmp_path: Path) -> None:

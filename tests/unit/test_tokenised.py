@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +96,15 @@ def test_damaged_records_are_left_out_counted_and_said_once(tmp_path: Path) -> N
     sides, _ = tokenised(Listed(texts), ByteTokenizer(), 0, tmp_path, said.append)
     assert [*documents(sides["validation"]), *documents(sides["train"])] == [b"x\0", b"y\0", b"z\0"]
     assert said == ["2 of 5 records of the data are damaged and left out"]
+
+
+def test_who_watches_is_told_of_every_byte_that_was_read(tmp_path: Path, watched: Any) -> None:
+    texts: list[bytes | None] = [b"text %d" % number for number in range(1000)]
+    tokenised(Listed(texts), ByteTokenizer(), 0, tmp_path / "all", say_nothing, watched)
+    tokenised(Listed(texts), ByteTokenizer(), 600, tmp_path / "some", say_nothing, watched)
+    whole, part = watched.works
+    assert (whole.done, whole.total, whole.unit) == (sum(map(len, filter(None, texts))),) * 2 + ("bytes",)
+    assert (part.done, part.total, part.unit) == (600, 600, "records")
 
 
 def test_only_as_many_records_are_read_as_are_asked_for(tmp_path: Path) -> None:
