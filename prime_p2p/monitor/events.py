@@ -4,7 +4,7 @@
 ``ready``      peer_id, address: the peer can be reached
 ``progress``   outer_step, inner_step, inner_steps, loss, tokens_per_second, group_size, bytes_sent, state
 ``outer_step`` the fields of one line of ``metrics.jsonl``
-``log``        text
+``log``        text; also how far work is that takes long, every ten seconds
 ``done``       outer_step, digest: the last one before the process ends
 =============  =========================================================================================
 """

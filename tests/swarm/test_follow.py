@@ -13,6 +13,7 @@ from donors import OUTER, RUN, Joiner, serve
 from donors import Lineage as Donor
 
 from prime_p2p.allreduce.codec import Float32
+from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.network.loop import LoopThread
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.outer.journal import Journal
@@ -50,10 +51,10 @@ class Place:
         self.transfer(serve(node, donor, self.folder / name))
         return node.peer_id
 
-    def follower(self, peers: list[str], length: int = 16) -> tuple[Follower, Joiner]:
+    def follower(self, peers: list[str], length: int = 16, watch: Watch = unwatched) -> tuple[Follower, Joiner]:
         joiner: Joiner = self.transfer(Joiner.on(self.node("joiner"), self.folder / "joiner", peers))
         journal = Journal(self.folder / "mine", length)
-        means = Means(joiner.client, joiner.snapshots, joiner.standing, journal, self.folder)
+        means = Means(joiner.client, joiner.snapshots, joiner.standing, journal, self.folder, watch)
         return Follower(cast(Swarm, self), means, Unchanging(OUTER)), joiner
 
     def close(self) -> None:
@@ -97,11 +98,13 @@ def first_asks(monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
 
 
 @pytest.mark.parametrize(("missed", "bits"), [(1, 8), (16, 8), (3, 4)])
-def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(tmp_path: Path, missed: int, bits: int) -> None:
+def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(
+    tmp_path: Path, watched: Any, missed: int, bits: int
+) -> None:
     with place() as here:
         ahead = donor(tmp_path / "ahead", missed, bits=bits)
         peer = here.donor("donor", ahead)
-        follower, _ = here.follower([peer])
+        follower, _ = here.follower([peer], watch=watched)
         mine = donor(tmp_path / "behind", 0).state
         moved: list[int] = []
         found = follower.follow(mine, [peer], lineage_of(peer, at=ahead), lambda: moved.append(mine.step))
@@ -118,18 +121,20 @@ def test_who_missed_no_more_than_the_journal_has_fetches_no_snapshot(tmp_path: P
             ahead.journal.read(step)[1].digest() for step in range(missed)
         ]
         assert follower.account() == CaughtUp()
+        assert [(work.total, work.done, work.unit) for work in watched.works] == [(missed, missed, "updates")]
 
 
-def test_who_missed_more_fetches_a_snapshot_and_is_as_far_as_the_others(tmp_path: Path) -> None:
+def test_who_missed_more_fetches_a_snapshot_and_is_as_far_as_the_others(tmp_path: Path, watched: Any) -> None:
     with place() as here:
         ahead = donor(tmp_path / "ahead", 17)
         peer = here.donor("donor", ahead)
-        follower, _ = here.follower([peer])
+        follower, _ = here.follower([peer], watch=watched)
         mine = donor(tmp_path / "behind", 0).state
         found = follower.follow(mine, [peer], lineage_of(peer, at=ahead), lambda: None)
         assert found.digest == ahead.state.digest
         assert (follower.done.updates, follower.done.snapshots) == (0, 1)
         assert follower.done.bytes > 8 * N
+        assert [(work.total, work.done, work.unit) for work in watched.works] == [(8 * N, 8 * N, "bytes")]
 
 
 def test_who_goes_over_to_another_lineage_says_what_it_gives_up_and_why(
