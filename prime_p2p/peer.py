@@ -10,13 +10,13 @@ import math
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from prime_p2p.diloco import DiLoCo, DiLoCoOptions, OuterStep
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.lifetime import StopSignals
+from prime_p2p.long_work import unwatched
 from prime_p2p.news import News
 from prime_p2p.reader import Reader
 from prime_p2p.recipe import Recipe
@@ -172,19 +172,11 @@ class Peer:
         started = time.monotonic()
         batch = self.reader.next(self.diloco)
         inner = self.terms.recipe_at(self.diloco.state.step).inner
-        with self._watching_a_compilation():
+        watch = self.news.watch if self.compiles else unwatched
+        self.compiles = False
+        with watch("compiling the model", unit=""):
             self.losses.append(self.trainer.step(batch, inner, self.global_step))
         self.news.inner_step(self.diloco, self.losses[-1], batch.targets / (time.monotonic() - started))
-
-    @contextmanager
-    def _watching_a_compilation(self) -> Iterator[None]:
-        """The first inner step compiles the model, where that is done at all."""
-        if not self.compiles:
-            yield
-            return
-        self.compiles = False
-        with self.news.watch("compiling the model", unit=""):
-            yield
 
     @property
     def global_step(self) -> int:

@@ -73,10 +73,11 @@ class Work:
             return [self._counted(done), *self._paced(rate), f"{duration(self.elapsed(now))} so far"]
         left = [f"{duration((self._total - done) / rate)} left"] if rate and done < self._total else []
         share = f"{100 * done // self._total} %"
-        return [share, f"{self._counted(done)} of {self._counted(self._total)}", *self._paced(rate), *left]
+        of_all = size(done) if self._unit == "bytes" else f"{done:,}"
+        return [share, f"{of_all} of {self._counted(self._total)}", *self._paced(rate), *left]
 
-    def _counted(self, count: float) -> str:
-        return size(count) if self._unit == "bytes" else f"{count:,.0f} {self._unit}"
+    def _counted(self, count: int) -> str:
+        return size(count) if self._unit == "bytes" else f"{count:,} {self._unit}"
 
     def _paced(self, rate: float) -> list[str]:
         if not rate:

@@ -73,9 +73,9 @@ def test_the_time_left_goes_by_the_last_half_minute() -> None:
     work.advance(500)
     for now in range(0, 101, 10):  # nothing comes any more
         line = work.line(float(now))
-    assert line == "fetching: 50 %, 500 pieces of 1,000 pieces"
+    assert line == "fetching: 50 %, 500 of 1,000 pieces"
     work.advance(30)
-    assert work.line(110.0) == "fetching: 53 %, 530 pieces of 1,000 pieces, 1 pieces/s, 7:50 left"
+    assert work.line(110.0) == "fetching: 53 %, 530 of 1,000 pieces, 1 pieces/s, 7:50 left"
 
 
 def test_what_others_have_named_is_printable() -> None:
