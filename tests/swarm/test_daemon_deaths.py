@@ -254,7 +254,7 @@ def test_a_bootstrap_node_whose_daemon_cannot_be_started_again_ends(monkeypatch:
     async def test(swarm: Swarm) -> None:
         announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         config = NodeConfig(swarm.folder / "node")
-        living = asyncio.ensure_future(bootstrap_node._live(config, announced.set_result, False))
+        living = asyncio.ensure_future(bootstrap_node._live(config, announced.set_result, None, False))
         await asyncio.wait_for(announced, PATIENCE)
         spoil(swarm.folder / "node")
         daemon_of(swarm, "node").kill()
