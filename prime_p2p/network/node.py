@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 MAX_STREAMS = 512  # that may be open, in both directions, when another peer opens one
 MAX_STREAMS_OF_A_PEER = 32  # that one peer may have open to this one
 SHARE_OF_A_PEER = 8  # and no more than this part of what is free: there is room for others, whoever takes all they can
+MAX_VISITS = 64  # of them, for what is open to all: strangers take no more of the places
 
 _ANNOUNCED = r"/\w+/[^/]+/(tcp/\d+|udp/\d+/quic-v1)"
 
@@ -84,7 +86,9 @@ class Node:
         self._supervisor = supervisor
         self._streams: set[Stream] = set()
         self._taken: set[Stream] = set()  # of them, those that others have opened
+        self._visits: set[Stream] = set()  # and those for what is open to all
         self._inbound: Counter[str] = Counter()
+        self._visiting: Counter[str] = Counter()
         self._gate: Gate | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -209,7 +213,7 @@ class Node:
         return self._adopt(Stream(pipe, peer_id, schema))
 
     def guard(self, gate: Gate) -> None:
-        """From now on take streams only of peers that `gate` lets in."""
+        """From now on take streams only of peers that `gate` lets in, but for what is served to all."""
         self._gate = gate
 
     def expel(self, admitted: Callable[[str], bool]) -> None:
@@ -217,33 +221,34 @@ class Node:
         for stream in [stream for stream in self._taken if not admitted(stream.peer_id)]:
             stream.abort()
 
-    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, open_to_all: bool = False) -> None:
+    async def serve(self, protocol: str, schema: Schema, handler: StreamHandler, *, to_all: bool = False) -> None:
         """Run `handler(stream)` in a task of its own for every stream others open for `protocol`.
 
         The stream is closed when the handler returns. What a handler raises ends its stream and is logged in one line.
-        Where the node has a guard, it says who may open one, unless the protocol is ``open_to_all``: what anybody may
-        know, at a cost that the handler bounds.
+        Where the node has a guard, it says who may open one, unless the protocol is open `to_all`. There are
+        `MAX_VISITS` places for such streams: their handlers are to be quick, and to give nobody more than a share.
         """
 
         async def serve_one(pipe: Pipe, peer_id: str) -> None:
-            if self._inbound[peer_id] >= streams_of_a_peer(len(self._streams)):
-                dropped.note("stream", f"it has {self._inbound[peer_id]} open, of {len(self._streams)} in all", peer_id)
+            free, inbound = MAX_STREAMS - len(self._streams), self._inbound
+            if to_all:
+                free, inbound = min(free, MAX_VISITS - len(self._visits)), self._visiting
+            if inbound[peer_id] >= streams_of_a_peer(free):
+                dropped.note("stream", f"it has {inbound[peer_id]} open, of {len(self._streams)} in all", peer_id)
                 pipe.abort()
                 return
-            self._inbound[peer_id] += 1
+            inbound[peer_id] += 1
             try:
-                if self._gate is not None and not open_to_all and not await self._gate(peer_id):
+                if not to_all and self._gate is not None and not await self._gate(peer_id):
                     log.info("%s: refused, it is not admitted to the run", peer_id)
                     pipe.abort()
                     return
-                stream = self._adopt(Stream(pipe, peer_id, schema))
-                if not open_to_all:
-                    self._taken.add(stream)
-                    stream.on_closed(lambda: self._taken.discard(stream))
+                stream = self._adopt(Stream(pipe, peer_id, schema), self._visits if to_all else self._taken)
                 await _handle(protocol, handler, stream)
             finally:
-                self._inbound[peer_id] -= 1
-                self._inbound += Counter()  # forgets those that are at zero
+                inbound[peer_id] -= 1
+                if not inbound[peer_id]:
+                    del inbound[peer_id]
 
         await self._supervisor.handle(protocol, serve_one)
 
@@ -251,9 +256,10 @@ class Node:
     def _board(self) -> Board:
         return self._supervisor.board
 
-    def _adopt(self, stream: Stream) -> Stream:
-        self._streams.add(stream)
-        stream.on_closed(lambda: self._streams.discard(stream))
+    def _adopt(self, stream: Stream, *kinds: set[Stream]) -> Stream:
+        for streams in (self._streams, *kinds):
+            streams.add(stream)
+            stream.on_closed(partial(streams.discard, stream))
         return stream
 
     def closes(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -272,9 +278,8 @@ class Node:
         await self._opened.aclose()
 
 
-def streams_of_a_peer(open_: int) -> int:
-    """How many streams one peer may have open to a node on which so many are open in all."""
-    free = MAX_STREAMS - open_
+def streams_of_a_peer(free: int) -> int:
+    """How many streams one peer may have open to a node on which so many more may be opened."""
     return min(MAX_STREAMS_OF_A_PEER, -(-free // SHARE_OF_A_PEER))
 
 

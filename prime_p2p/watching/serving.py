@@ -28,7 +28,7 @@ class NewsServer:
 
     async def serve(self) -> None:
         """Answer from now on, whoever asks: a run is to be seen also by those whom it does not admit."""
-        await self._node.serve(protocol(self._run), NEWS, self._answer, open_to_all=True)
+        await self._node.serve(protocol(self._run), NEWS, self._answer, to_all=True)
 
     async def _answer(self, stream: Stream) -> None:
         if self._watchers >= MOST_WATCHERS:

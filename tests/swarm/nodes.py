@@ -84,9 +84,9 @@ async def address(node: Node) -> str:
     return (await node.addresses())[0]
 
 
-async def echoes(node: Node, peer_id: str, payload: bytes = b"hello") -> bool:
-    """Whether a peer that serves `ECHO` sends back what it is sent."""
-    stream = await node.open(peer_id, ECHO, DATA, timeout=PATIENCE)
+async def echoes(node: Node, peer_id: str, payload: bytes = b"hello", protocol: str = ECHO) -> bool:
+    """Whether a peer that serves `ECHO`, or this protocol, sends back what it is sent."""
+    stream = await node.open(peer_id, protocol, DATA, timeout=PATIENCE)
     try:
         await stream.send(Data(), payload, stall=PATIENCE)
         await stream.receive(stall=PATIENCE)

@@ -23,6 +23,7 @@ from prime_p2p.swarm.swarm import Swarm, SwarmOptions
 
 RECIPE = Path(__file__).parents[2] / "peers" / "tiny.toml"
 SOON = 30.0
+OPEN = "test/open"  # what is served to all
 
 
 class Run:
@@ -92,10 +93,12 @@ def test_an_invited_peer_takes_part_and_one_that_is_not_does_not_exist(tmp_path:
         assert sees(second, first)
         assert second.call(is_heard(second, first))
 
+        first.call(first.node.serve(OPEN, DATA, echo, to_all=True))
         stranger = run.swarm("stranger", guarded=False)
         stranger.enter(b"description")  # without a guard: it admits everybody, and shows nothing
         assert sees(stranger, first, second)
         assert not stranger.call(is_heard(stranger, first))
+        assert stranger.call(echoes(stranger.node, first.peer_id, protocol=OPEN))
         assert stranger.peer_id not in first.others(refresh=True)
         with pytest.raises(BadInput, match="is invited"):
             run.peer("uninvited")

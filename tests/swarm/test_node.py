@@ -190,7 +190,7 @@ def test_a_guard_keeps_strangers_out_of_all_protocols_but_those_that_are_open_to
             return False
 
         server = await swarm.node("server")
-        await server.serve(ECHO, DATA, echo, open_to_all=True)
+        await server.serve(ECHO, DATA, echo, to_all=True)
         await server.serve("guarded", DATA, echo)
         server.guard(nobody)
         client = await swarm.node("client", await address(server))

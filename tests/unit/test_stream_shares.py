@@ -10,7 +10,7 @@ def greedy(peers: int) -> list[int]:
     held = [0] * peers
     for _ in range(MAX_STREAMS_OF_A_PEER + 1):
         for peer in range(peers):
-            held[peer] += held[peer] < streams_of_a_peer(sum(held))
+            held[peer] += held[peer] < streams_of_a_peer(MAX_STREAMS - sum(held))
     return held
 
 
@@ -20,10 +20,10 @@ def test_a_few_peers_may_have_as_many_as_they_need() -> None:
 
 def test_however_many_peers_take_all_they_can_another_one_is_let_in() -> None:
     for peers in (16, 64, 400):
-        assert streams_of_a_peer(sum(greedy(peers))) >= 1
-    assert streams_of_a_peer(sum(greedy(16))) >= 16
+        assert streams_of_a_peer(MAX_STREAMS - sum(greedy(peers))) >= 1
+    assert streams_of_a_peer(MAX_STREAMS - sum(greedy(16))) >= 16
 
 
 def test_there_are_so_many_in_all() -> None:
     assert sum(greedy(2 * MAX_STREAMS)) == MAX_STREAMS
-    assert streams_of_a_peer(MAX_STREAMS) == 0
+    assert streams_of_a_peer(0) == 0
