@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from statistics import fmean
 from typing import Any
 
 from prime_p2p.watching.view import Event, PeerView, RunView
@@ -13,10 +12,20 @@ MOST_ROUNDS = 200  # of a picture, the newest
 
 
 def picture(view: RunView, now: float) -> dict[str, Any]:
-    """All that is known of a run at ``now``. ``loss`` is the mean over the peers there, each of its last inner step."""
-    there = view.present
-    losses = [peer.loss for peer in there if peer.loss is not None]
+    """All that is known of a run at ``now``, with what has been."""
     rounds = view.rounds()[-MOST_ROUNDS:]
+    return present(view, now) | {
+        "rounds": rounds,
+        "losses": {
+            "train": [[one["outer_step"], one["train_loss"]] for one in rounds if one["train_loss"] is not None],
+            "validation": [list(point) for point in view.validation()[-MOST_ROUNDS:]],
+        },
+        "events": [event_values(event) for event in view.events],
+    }
+
+
+def present(view: RunView, now: float) -> dict[str, Any]:
+    """What is known of a run as it is at ``now``; ``round`` is the newest outer step, None where none is known."""
     return {
         "run": view.run,
         "name": view.name,
@@ -25,15 +34,10 @@ def picture(view: RunView, now: float) -> dict[str, Any]:
         "tokens": view.tokens,
         "tokens_per_second": view.tokens_per_second,
         "compute_share": view.compute_share,
-        "loss": fmean(losses) if losses else None,
-        "phases": dict(Counter(peer.state for peer in there)),
+        "loss": view.loss,
+        "phases": dict(Counter(peer.state for peer in view.present)),
         "peers": [peer_values(peer, now) for peer in view.peers.values()],
-        "rounds": rounds,
-        "losses": {
-            "train": [[one["outer_step"], one["train_loss"]] for one in rounds if one["train_loss"] is not None],
-            "validation": view.losses()["validation"][-MOST_ROUNDS:],
-        },
-        "events": [event_values(event) for event in view.events],
+        "round": next(reversed(view.rounds()), None),
     }
 
 

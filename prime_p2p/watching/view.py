@@ -9,6 +9,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from prime_p2p.monitor.metrics import RoundMetrics
@@ -54,6 +55,8 @@ class PeerView:
     steps: dict[int, RoundMetrics] = field(default_factory=dict)
     odd: bool = False
     odd_looks: int = 0
+    first_step: int = 0
+    """The outer step it was at when it was first seen: what it tells of earlier ones is no event."""
     tokens: int = 0
     """That it contributed to outer steps while we watched, or before as far as it told."""
 
@@ -105,7 +108,9 @@ class RunView:
         self.version = 0
         self.looked_at = 0.0
         """When the heartbeats were last looked at, 0 where they never were."""
-        self._rounds: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self._rounds: dict[int, dict[str, Any]] = {}
+        self._validation: dict[int, float] = {}
+        self._stale: set[int] = set()  # outer steps of which more is known than these two say
         self._told = 0
         self._fork = False
 
@@ -128,6 +133,12 @@ class RunView:
     def tokens(self) -> int:
         """Contributed to the run, by the heartbeat that says most."""
         return max((peer.beat.tokens for peer in self.peers.values()), default=0)
+
+    @property
+    def loss(self) -> float | None:
+        """The mean over the peers there, each of its last inner step."""
+        known = [peer.loss for peer in self.present if peer.loss is not None]
+        return fmean(known) if known else None
 
     @property
     def tokens_per_second(self) -> float:
@@ -169,7 +180,7 @@ class RunView:
                 self._move(peer, one.state.value, now)
             elif isinstance(one, RoundMetrics):
                 self._step(peer, one, now)
-            elif isinstance(one, Missed):
+            elif isinstance(one, Missed) and one.outer_step >= peer.first_step:
                 self._tell(now, "missed", peer_id, f"{peer.name} missed a round at outer step {one.outer_step}")
         self.version += 1
 
@@ -182,22 +193,37 @@ class RunView:
 
     # ---- what follows from it
 
+    def ended(self, now: float) -> bool:
+        """Whether the run is over as far as can be seen: nobody is there, and the last has left in good order, and not
+        only a moment ago."""
+        last = max(self.peers.values(), key=lambda peer: peer.since, default=None)
+        return last is not None and not self.present and last.state == LEFT and now - last.since > BEAT_LIVES
+
     def rounds(self) -> list[dict[str, Any]]:
         """An entry for each outer step that is known, see ``report.rounds_of``."""
-        if self._rounds[0] != self.version:
-            self._rounds = (self.version, rounds_of(self.results()))
-        return self._rounds[1]
+        self._look_at_stale_steps()
+        return [self._rounds[step] for step in sorted(self._rounds)]
+
+    def validation(self) -> list[tuple[int, float]]:
+        """The validation loss at each outer step where one is known."""
+        self._look_at_stale_steps()
+        return sorted(self._validation.items())
 
     def losses(self) -> dict[str, Any]:
-        """The loss curves, see ``report.loss_curves``."""
-        return loss_curves(self.results())
+        """The loss curves, see ``report.loss_curves``; those of training by peer id, since two may have one name."""
+        return loss_curves([_result(peer, peer.steps.values()) for peer in self.peers.values() if peer.steps])
 
-    def results(self) -> list[PeerResult]:
-        """The peers of whom an outer step is known, as a report has them."""
-        known = (peer for peer in self.peers.values() if peer.steps)
-        return [
-            PeerResult(peer.name, peer.peer_id, not peer.gone, peer.state, tuple(peer.steps.values())) for peer in known
-        ]
+    def _look_at_stale_steps(self) -> None:
+        for step in self._stale:
+            self._rounds.pop(step, None)
+            self._validation.pop(step, None)
+            made = [_result(peer, [peer.steps[step]]) for peer in self.peers.values() if step in peer.steps]
+            for entry in rounds_of(made):
+                self._rounds[step] = entry
+            for one in made:
+                if (loss := one.metrics[0].val_loss) is not None:
+                    self._validation[step] = loss
+        self._stale.clear()
 
     # ---- within
 
@@ -210,7 +236,7 @@ class RunView:
             if len(self.peers) >= MOST_PEERS + MOST_GONE:
                 dropped.note("heartbeat", f"more than {MOST_PEERS} peers are not watched", peer_id)
                 return
-            self.peers[peer_id] = peer = PeerView(peer_id, beat, beat.state, now, beat.sent_at)
+            self.peers[peer_id] = peer = PeerView(peer_id, beat, beat.state, now, beat.sent_at, first_step=beat.step)
             self._tell(now, "joined", peer_id, f"{peer.name} {'is there' if first else 'joined'}")
             return
         if beat.sent_at <= peer.beat.sent_at:
@@ -218,9 +244,10 @@ class RunView:
         if left:  # its last heartbeat says nothing else
             self._move(peer, LEFT, now)
             return
-        came_back = peer.gone
         peer.beat, peer.seen_at = beat, max(peer.seen_at, beat.sent_at)
-        if came_back:
+        if peer.gone and beat.sent_at <= peer.since:
+            return  # its last word from before
+        if peer.gone:
             self._move(peer, beat.state, now)
             self._tell(now, "joined", peer_id, f"{peer.name} is back")
         elif now - peer.heard_at > BEAT_LIVES:
@@ -241,10 +268,13 @@ class RunView:
         made = replace(made, group=tuple(sys.intern(one) for one in made.group))
         if made.outer_step not in peer.steps:
             peer.tokens += made.tokens
-        peer.steps.pop(made.outer_step, None)
         peer.steps[made.outer_step] = made
+        self._stale.add(made.outer_step)
         while len(peer.steps) > MOST_STEPS:
-            del peer.steps[min(peer.steps)]
+            self._stale.add(oldest := min(peer.steps))
+            del peer.steps[oldest]
+        if made.outer_step <= peer.first_step:
+            return
         where = f"outer step {made.outer_step}"
         if made.attempts > 1:
             self._tell(now, "retried", peer.peer_id, f"{peer.name} made {where} at attempt {made.attempts}")
@@ -267,6 +297,8 @@ class RunView:
         for peer in there:
             held.setdefault(peer.beat.step, Counter())[peer.beat.digest] += 1
         fork = False
+        for peer in self.peers.values():
+            peer.odd &= not peer.gone
         for peer in there:
             counts = held[peer.beat.step]
             usual = max(counts, key=lambda digest: (counts[digest], digest))
@@ -283,12 +315,17 @@ class RunView:
     def _forget(self) -> None:
         gone = sorted((peer for peer in self.peers.values() if peer.gone), key=lambda peer: -peer.since)
         for peer in gone[MOST_GONE:]:
+            self._stale |= peer.steps.keys()
             del self.peers[peer.peer_id]
 
     def _tell(self, now: float, kind: str, peer: str, text: str) -> None:
         self._told += 1
         self.events.append(Event(self._told, now, kind, peer, text))
         self.version += 1
+
+
+def _result(peer: PeerView, steps: Iterable[RoundMetrics]) -> PeerResult:
+    return PeerResult(peer.peer_id, peer.peer_id, not peer.gone, peer.state, tuple(steps))
 
 
 def newer(events: Iterable[Event], number: int) -> list[Event]:

@@ -127,7 +127,7 @@ class Watcher:
                 pause = max(AGAIN, pause)  # it has no room for us, or is leaving
             except (StreamError, FrameError) as error:
                 logger.info("no news of %s: %s", peer_id, error)
-                if answered and pause:
+                if answered and pause and await self._node.check():
                     self.view.silent(peer_id, clock.now())
                     await self._notify()
                     answered = False

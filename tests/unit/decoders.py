@@ -38,6 +38,7 @@ from prime_p2p.recipe import Recipe
 from prime_p2p.state import messages as state
 from prime_p2p.swarm import membership
 from prime_p2p.swarm import messages as say
+from prime_p2p.watching import messages as watching
 
 ALICE = Identity(Ed25519PrivateKey.from_private_bytes(bytes(32)), Path("alice"))
 ALICE_ID = PeerID.from_base58(ALICE.peer_id)
@@ -59,6 +60,28 @@ MANIFEST = SignedManifest.sign(
     ALICE,
 )
 INVITATION = Invitation.make(MANIFEST.manifest.run, 2.0**40, ALICE)
+
+
+NEWS_LINES = (
+    watching.line(
+        "outer_step",
+        {
+            "outer_step": 3,
+            "digest": "ab" * 32,
+            "group": [ALICE.peer_id],
+            "weights": [10],
+            "attempts": 1,
+            "train_loss": 2.5,
+            "tokens": 10,
+            "bytes_sent": 100,
+            "bytes_received": 200,
+            "seconds": {"inner": 3.0, "total": 4.0},
+            "dropped": {"frame": 1},
+        },
+    ),
+    watching.line("missed", {"outer_step": 3}),
+    watching.line("now", {"outer_step": 3, "inner_step": 1, "inner_steps": 9, "loss": 2.5, "state": "training"}),
+)
 
 
 @dataclass(frozen=True)
@@ -271,6 +294,11 @@ DECODERS = {
     "seal": Decoder(_seal, (msgpack.packb(MANIFEST.seal.to_fields()),)),
     "credential": Decoder(_credential, (INVITATION.credential(ALICE.peer_id),)),
     "dial back": frames(dial_back.SCHEMA, dial_back.Request(addresses=["/ip4/192.0.2.1/tcp/4000"])),
+    "news frame": frames(
+        watching.NEWS, watching.AskNews(session=b"", after=1), watching.NewsLines(session=b"", last=1)
+    ),
+    "news": Decoder(watching.read, (watching.packed(NEWS_LINES),), (FrameError,)),
+    "news lines": Decoder(lambda data: watching.read(watching.packed([data])), NEWS_LINES, (FrameError,)),
     "event": Decoder(_events, (b'{"event": "log", "text": "hello"}',)),
 }
 
