@@ -44,6 +44,7 @@ from prime_p2p.options import (
     metrics_at,
 )
 from prime_p2p.public.commands import app as public
+from prime_p2p.watching.commands import app as watching
 
 app = typer.Typer(
     add_completion=False,
@@ -53,6 +54,7 @@ app = typer.Typer(
 
 app.add_typer(bench, name="bench")
 app.add_typer(public)
+app.add_typer(watching)
 
 
 @app.command()

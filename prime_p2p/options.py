@@ -20,9 +20,9 @@ SetOption = Annotated[
 ]
 
 
-def _of_a_peer(addresses: list[str]) -> list[str]:
+def _of_a_peer(addresses: list[str] | None) -> list[str]:
     """Without the run that an address may be of: what is pasted is often that."""
-    return [address.partition("/run/")[0] for address in addresses]
+    return [address.partition("/run/")[0] for address in addresses or ()]
 
 
 BootstrapOption = Annotated[
@@ -32,6 +32,16 @@ BootstrapOption = Annotated[
         metavar="MADDR",
         help="Address of a bootstrap node, any peer, or a run; may be repeated.",
         callback=_of_a_peer,
+    ),
+]
+BootstrapOrNoneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="MADDR",
+        help="Address of a bootstrap node, any peer, or a run; may be repeated.",
+        callback=_of_a_peer,
+        show_default=False,
     ),
 ]
 AnnounceOption = Annotated[

@@ -1,0 +1,102 @@
+"""The command that shows a run on a terminal: ``watch``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prime_p2p.monitor import logs
+from prime_p2p.options import BootstrapOrNoneOption
+
+if TYPE_CHECKING:
+    from prime_p2p.watching.watcher import Watcher
+
+app = typer.Typer()
+
+RunOrNoneArgument = Annotated[
+    str | None, typer.Argument(metavar="RUN-ADDRESS", help="Of a public run.", show_default=False)
+]
+RunNameOption = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME", help="Which run, where several are known there.", show_default=False),
+]
+
+
+@app.command()
+def watch(
+    address: RunOrNoneArgument = None,
+    bootstrap: BootstrapOrNoneOption = None,
+    run: RunNameOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Print what there is, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, until the run ends.")] = False,
+) -> int:
+    """Watch a run: its peers, phases, losses and events. Where there is no terminal, in plain lines."""
+    import uvloop
+
+    from prime_p2p.watching import plain
+
+    places, name = run_of(address, bootstrap, run)
+    if once and as_json:
+        raise typer.BadParameter("give only one of --once and --json")
+    logs.set_up()
+    if not once and not as_json and _on_a_terminal():
+        from prime_p2p.watching.terminal.showing import show
+
+        return uvloop.run(_watched(places, name, show))
+    say = plain.once if once else plain.json_lines if as_json else plain.lines
+    try:
+        return uvloop.run(_watched(places, name, lambda watcher: say(watcher, _print)))
+    except BrokenPipeError:  # whoever read the lines has seen enough
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is dropped
+        return 0
+
+
+def run_of(address: str | None, bootstrap: Sequence[str] | None, run: str | None) -> tuple[tuple[str, ...], str | None]:
+    """Where to look for a run, and its name where that was given. Raises BadInput, or BadParameter where both or
+    neither of an address and bootstraps were given."""
+    from prime_p2p.public.run_address import RunAddress
+
+    if (address is None) is not bool(bootstrap) or (address is not None and run is not None):
+        raise typer.BadParameter("give either a RUN-ADDRESS, or --bootstrap and perhaps --run")
+    if address is None:
+        return tuple(bootstrap or ()), run
+    parsed = RunAddress.parse(address)
+    return (parsed.bootstrap,), parsed.run
+
+
+async def _watched(bootstrap: Sequence[str], run: str | None, use: Callable[[Watcher], Awaitable[None]]) -> int:
+    """Watch a run until ``use`` ends or a signal says stop; returns the exit code."""
+    from prime_p2p.lifetime import StopSignals, stop_signals
+    from prime_p2p.watching.watcher import watching
+
+    received, loop = StopSignals(), asyncio.get_running_loop()
+
+    async def watch() -> None:
+        async with watching(bootstrap, run) as watcher:
+            await use(watcher)
+
+    task = asyncio.ensure_future(watch())
+    received.notify = lambda: None if received.insistent else task.cancel()
+    for number in stop_signals():
+        loop.add_signal_handler(number, received.note, number)
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()
+    return 0 if received.first is None else 128 + received.first
+
+
+def _on_a_terminal() -> bool:
+    """Whether there is one that can be drawn on; textual reads keys from standard input and draws on standard error."""
+    there = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return there and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,1 @@
+"""The view of a run on a terminal, made with textual."""
