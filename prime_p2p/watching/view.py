@@ -282,7 +282,8 @@ class RunView:
             size = made.state_bytes / 1e6
             self._tell(now, "fetched", peer.peer_id, f"{peer.name} fetched a snapshot, {size:,.1f} MB, before {where}")
         if made.replayed:
-            self._tell(now, "replayed", peer.peer_id, f"{peer.name} replayed {made.replayed} updates before {where}")
+            updates = f"{made.replayed} update{'' if made.replayed == 1 else 's'}"
+            self._tell(now, "replayed", peer.peer_id, f"{peer.name} replayed {updates} before {where}")
         if made.given_snapshots:
             size = made.given_bytes / 1e6
             self._tell(

@@ -115,8 +115,9 @@ class PeersTable(ScrollView, can_focus=True):
         if row >= len(self._peers):
             return Strip.blank(self.size.width, base)
         self._drawn[row] = cells = self._cells(row)
-        if row == self._cursor:
+        if row == self._cursor:  # in its own colours, on which those of the cells could not be read
             base += self.get_component_rich_style("peers-table--cursor", partial=True)
+            cells = [(text, "") for text, _ in cells]
         segments = [Segment(text, base + Style.parse(style)) for text, style in cells]
         return Strip(list(Segment.simplify(segments))).adjust_cell_length(self.size.width, base)
 

@@ -31,7 +31,7 @@ class Phases(Lines):
             text.append("█" * filled, STATE_STYLES[state])
             text.append("░" * (room - filled), "dim")
             text.append(f"{count:>{_COUNT}}\n")
-        text.append(_rest(counts) or _time(view), "dim")
+        text.append(_rest(counts) or _time(view, self.size.width), "dim")
         self.show(text)
 
 
@@ -39,9 +39,12 @@ def _rest(counts: Counter[str]) -> str:
     return ", ".join(f"{state} {count}" for state, count in counts.most_common())
 
 
-def _time(view: RunView) -> str:
-    """Where the time of the newest outer step went."""
+def _time(view: RunView, width: int) -> str:
+    """Where the time of the newest outer step went, as far as that fits."""
     seconds: dict[str, float] = next((one["seconds"] for one in reversed(view.rounds())), {})
     total = seconds.get("total") or 1.0
-    shares = ((name, 100 * seconds.get(name, 0.0) / total) for name in PHASES)
-    return " ".join(f"{name} {share:.0f}%" for name, share in shares if share >= 0.5)
+    shares = [(100 * seconds.get(name, 0.0) / total, name) for name in PHASES]
+    words = [f"{name} {share:.0f}%" for share, name in sorted(shares, reverse=True) if share >= 0.5]
+    while len(line := " ".join(words)) > width:
+        words.pop()
+    return line
