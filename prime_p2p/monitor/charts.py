@@ -7,8 +7,9 @@ the text stays readable on both without a script.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from html import escape
 
 MAX_POINTS = 200  # of one line; more are averaged, a screen could not tell them apart
@@ -30,13 +31,24 @@ WIDE, NARROW = Size("wide", 760, 280), Size("narrow", 360, 250)
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one kind over outer steps; ``css`` names its colour. Points are (outer step, value)."""
+    """Values of one kind; ``css`` names its colour. Points are (x, value), and x is an outer step or a time."""
 
     label: str
     css: str
     points: tuple[tuple[float, float], ...]
     marked: bool = False  # a dot at each point, unless they would run together
     hints: bool = True  # hovering over a line shows its values
+
+
+@dataclass(frozen=True)
+class Across:
+    """What values stand over: ``label`` names it, ``ticks`` finds round values of it in a range, at most so many and
+    one, ``tick`` writes one of them, and ``hint`` writes any value of it."""
+
+    label: str
+    ticks: Callable[[float, float, int], list[float]]
+    tick: Callable[[float], str]
+    hint: Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -48,10 +60,16 @@ class Axes:
     unit: str = ""
     from_zero: bool = True
     whole_y: bool = False
+    across: Across | None = None
+    """Outer steps where it is None."""
+
+    @property
+    def x(self) -> Across:
+        return self.across or OUTER_STEPS
 
 
 def line_chart(axes: Axes, series: Sequence[Series]) -> str:
-    """Lines over outer steps, for both sizes; a sentence where there is nothing to draw."""
+    """Lines, for both sizes; a sentence where there is nothing to draw."""
     series = [thinned(one, MAX_POINTS) for one in series if one.points]
     if not series:
         return _nothing(axes)
@@ -59,7 +77,7 @@ def line_chart(axes: Axes, series: Sequence[Series]) -> str:
 
 
 def bar_chart(axes: Axes, series: Sequence[Series]) -> str:
-    """Bars over outer steps, the series stacked on each other; all series have the same outer steps."""
+    """Bars, the series stacked on each other; all series have the same outer steps."""
     series = [one for one in series if one.points]
     if not series:
         return _nothing(axes)
@@ -83,6 +101,29 @@ def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float
     step = max(1.0, step) if whole else step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
+
+
+def time_ticks(low: float, high: float, most: int) -> list[float]:
+    """At most ``most`` + 1 times in [low, high], in unix seconds, that a clock (UTC) shows as round ones."""
+    step = next((step for step in _CLOCK_STEPS if step * most >= high - low), None)
+    if step is None:
+        days = math.ceil((high - low) / most / 86400)
+        step = 86400 * days
+    return [float(number * step) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+_CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)  # seconds
+
+
+def clock_time(seconds: float) -> str:
+    """A time of day, UTC, to the second."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%H:%M:%S}"
+
+
+def _short_time(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    whole_day = moment.hour == moment.minute == moment.second == 0
+    return f"{moment:%d %b}" if whole_day else f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
 
 
 def thinned(series: Series, most: int) -> Series:
@@ -127,9 +168,10 @@ class _Frame:
             parts.append(f'<line class="grid" x1="{self.LEFT}" x2="{right}" y1="{y}" y2="{y}"/>')
             parts.append(f'<text class="tick end" x="{self.LEFT - 7}" y="{y + 4}">{_number(value)}</text>')
         for value in x_ticks:
-            parts.append(f'<text class="tick mid" x="{self.x(value)}" y="{floor + 17}">{_number(value)}</text>')
+            parts.append(f'<text class="tick mid" x="{self.x(value)}" y="{floor + 17}">{axes.x.tick(value)}</text>')
         parts.append(f'<line class="base" x1="{self.LEFT}" x2="{right}" y1="{floor}" y2="{floor}"/>')
-        parts.append(f'<text class="axis mid" x="{(self.LEFT + right) / 2}" y="{size.height - 6}">outer step</text>')
+        label = escape(axes.x.label)
+        parts.append(f'<text class="axis mid" x="{(self.LEFT + right) / 2}" y="{size.height - 6}">{label}</text>')
         return "".join([*parts, content, "</svg>"])
 
 
@@ -145,13 +187,13 @@ def _draw_lines(axes: Axes, series: Sequence[Series], size: Size) -> str:
         marked = (one.marked and len(one.points) <= MAX_MARKS) or len(one.points) == 1
         radius, style = (3.5, "dot") if marked else (5, "hover")
         for x, y in one.points:
-            hint = escape(f"{one.label}, outer step {_number(round(x, 1))}: {_number(y)}{axes.unit}")
+            hint = escape(f"{one.label}, {axes.x.hint(x)}: {_number(y)}{axes.unit}")
             content.append(
                 f'<circle class="{style} {one.css}" cx="{frame.x(x)}" cy="{frame.y(y)}" r="{radius}">'
                 f"<title>{hint}</title></circle>"
             )
     most = 10 if size is WIDE else 5
-    return frame.svg("".join(content), ticks(*frame.x_range, most=most, whole=True))
+    return frame.svg("".join(content), axes.x.ticks(*frame.x_range, most))
 
 
 def _draw_bars(axes: Axes, series: Sequence[Series], size: Size) -> str:
@@ -169,13 +211,13 @@ def _draw_bars(axes: Axes, series: Sequence[Series], size: Size) -> str:
             height = round(frame.y(below) - top, 1)
             below += value
             if height > 0:
-                hint = escape(f"{one.label}, outer step {_number(round(x, 1))}: {_number(value)}{axes.unit}")
+                hint = escape(f"{one.label}, {axes.x.hint(x)}: {_number(value)}{axes.unit}")
                 content.append(
                     f'<rect class="bar {one.css}" x="{round(frame.x(x) - width / 2, 1)}" y="{top}" width="{width}"'
                     f' height="{height}"><title>{hint}</title></rect>'
                 )
     most = 10 if size is WIDE else 5
-    return frame.svg("".join(content), [x for x in ticks(xs[0], xs[-1], most=most, whole=True) if x >= xs[0]])
+    return frame.svg("".join(content), [x for x in axes.x.ticks(xs[0], xs[-1], most) if x >= xs[0]])
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
@@ -198,3 +240,13 @@ def _number(value: float) -> str:
 
 def _nothing(axes: Axes) -> str:
     return f'<p class="nothing">{escape(axes.title)}: nothing was measured.</p>'
+
+
+OUTER_STEPS = Across(
+    "outer step",
+    lambda low, high, most: ticks(low, high, most, whole=True),
+    _number,
+    lambda value: f"outer step {_number(round(value, 1))}",
+)
+TIME = Across("time (UTC)", time_ticks, _short_time, lambda value: f"at {clock_time(value)}")
+"""Unix seconds."""

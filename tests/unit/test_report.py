@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prime_p2p.monitor.charts import MAX_BARS, MAX_POINTS, Axes, Series, bar_chart, line_chart, thinned, ticks
+from prime_p2p.monitor.charts import (
+    MAX_BARS,
+    MAX_POINTS,
+    TIME,
+    Axes,
+    Series,
+    bar_chart,
+    line_chart,
+    thinned,
+    ticks,
+    time_ticks,
+)
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
 from prime_p2p.monitor.page import page, write_html
 from prime_p2p.monitor.report import PeerResult, RunFacts, build_report, summary, write_json
@@ -205,6 +216,26 @@ def test_ticks_of_counts_are_whole() -> None:
     assert ticks(0, 2.1, most=5, whole=True) == [0, 1, 2]
     assert ticks(0, 0.7, most=5) == pytest.approx([0, 0.2, 0.4, 0.6])
     assert ticks(3, 3, most=5) == [3]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2 * 10**9), st.integers(1, 10**8), st.integers(1, 12))
+def test_ticks_of_times_are_few_inside_and_round_on_a_clock(low: int, span: int, most: int) -> None:
+    found = time_ticks(low, low + span, most)
+    assert len(found) <= most + 1
+    assert all(low <= value <= low + span for value in found)
+    gaps = {after - before for before, after in itertools.pairwise(found)}
+    assert len(gaps) <= 1
+    assert all(86400 % gap == 0 or gap % 86400 == 0 for gap in gaps)
+
+
+def test_a_chart_over_time_says_times_of_day() -> None:
+    noon = 1_700_049_600.0
+    points = tuple((noon + 30 * number, 1.0) for number in range(5))
+    drawn = line_chart(Axes("Speed", "tokens/s", across=TIME), [Series("all", "c0", points)])
+    assert "time (UTC)" in drawn
+    assert ">12:01<" in drawn
+    assert "all, at 12:00:30: 1" in drawn
 
 
 @settings(deadline=None)
