@@ -1,4 +1,4 @@
-"""The command that shows a run on a terminal: ``watch``."""
+"""The commands that show a run: ``watch`` on a terminal, ``dashboard`` in a browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prime_p2p.monitor import logs
-from prime_p2p.options import BootstrapOrNoneOption
+from prime_p2p.options import LOOPBACK, BootstrapOrNoneOption
 
 if TYPE_CHECKING:
     from prime_p2p.watching.watcher import Watcher
@@ -56,6 +56,29 @@ def watch(
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is dropped
         return 0
+
+
+@app.command()
+def dashboard(
+    address: RunOrNoneArgument = None,
+    bootstrap: BootstrapOrNoneOption = None,
+    run: RunNameOption = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address or name to serve the page at.")] = LOOPBACK,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="TCP port; 0 takes a free one.")] = 8080,
+) -> int:
+    """Show a run on a web page that this process serves, live; prints its URL."""
+    import uvloop
+
+    from prime_p2p.watching.dashboard.server import Dashboard, bound, serve
+
+    places, name = run_of(address, bootstrap, run)
+    logs.set_up()
+    with bound(host, port) as listening:
+
+        async def show_on_a_page(watcher: Watcher) -> None:
+            await serve(Dashboard(watcher, places, host), listening, _print)
+
+        return uvloop.run(_watched(places, name, show_on_a_page))
 
 
 def run_of(address: str | None, bootstrap: Sequence[str] | None, run: str | None) -> tuple[tuple[str, ...], str | None]:

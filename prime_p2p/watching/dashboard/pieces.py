@@ -1,0 +1,68 @@
+"""What the page of a run and that of a peer both have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from prime_p2p.monitor import parts
+from prime_p2p.monitor.charts import Axes, Series, bar_chart, clock_time, legend
+from prime_p2p.monitor.text import size
+from prime_p2p.watching.view import Event, PeerView
+
+SHOWN_EVENTS = 40
+_BAD = ("lost", "fork", "dropped")
+_GOOD = ("joined", "healed")
+
+
+def state(peer: PeerView) -> str:
+    """What a peer does, as HTML; of one that has gone also since when."""
+    word = escape(peer.state)
+    if peer.gone:
+        return f'<span class="bad">{word}</span> <small>since {clock_time(peer.since)}</small>'
+    return word
+
+
+def digest(peer: PeerView) -> str:
+    """The state that a peer holds, as HTML."""
+    shown = parts.code(peer.beat.digest.hex(), 10)
+    return (
+        f'<span class="bad" title="another state than most hold at this outer step">◆</span> {shown}'
+        if peer.odd
+        else shown
+    )
+
+
+def rate(bytes_per_second: float) -> str:
+    return f"{size(bytes_per_second)}/s" if bytes_per_second else "–"
+
+
+def whole(value: float) -> str:
+    """A number without digits behind the point, or a dash for none."""
+    return f"{value:,.0f}" if value else "–"
+
+
+def events(found: Iterable[Event]) -> str:
+    """The newest events, the last one first."""
+    newest = list(found)[: -SHOWN_EVENTS - 1 : -1]
+    rows = "".join(
+        f'<li><time>{clock_time(one.at)}</time><i class="kind {_tone(one.kind)}">{escape(one.kind)}</i>'
+        f"<span>{escape(one.text)}</span></li>"
+        for one in newest
+    )
+    content = f'<ol class="events">{rows}</ol>' if rows else '<p class="nothing">Nothing has happened yet.</p>'
+    return parts.card("Events", "Times are UTC.", content)
+
+
+def _tone(kind: str) -> str:
+    return "bad" if kind in _BAD else "good" if kind in _GOOD else ""
+
+
+def traffic(title: str, note: str, rows: Iterable[tuple[int, float, float]]) -> str:
+    """Bytes sent and received at each outer step."""
+    counted = list(rows)
+    series = [
+        Series("sent", "c0", parts.points((step, sent / 1e6) for step, sent, _ in counted)),
+        Series("received", "c5", parts.points((step, received / 1e6) for step, _, received in counted)),
+    ]
+    return parts.card(title, note, legend(series) + bar_chart(Axes(title, "MB", unit=" MB"), series))
