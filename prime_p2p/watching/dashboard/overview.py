@@ -72,9 +72,9 @@ def _figures(view: RunView) -> str:
             ("Validation loss", parts.loss(loss), f"of the anchor at outer step {step:,}" if step else "", ""),
             ("Training loss", parts.loss(view.loss), "of the last inner steps", ""),
             ("Speed", pieces.whole(view.tokens_per_second), "tokens a second", ""),
-            ("Tokens", pieces.whole(view.tokens), "in outer steps of the run", ""),
+            ("Tokens", pieces.tokens(view.tokens), "in outer steps of the run", ""),
             ("Compute share", "–" if share is None else f"{share:.1%}", "of the time in inner steps", ""),
-            ("Peers", f"{len(view.present):,}", f"{gone:,} seen here and gone", ""),
+            ("Peers", f"{len(view.present):,}", f"and {gone:,} that have gone", ""),
         ]
     )
 

@@ -24,7 +24,8 @@ def peer_document(title: str, run: str, peer_id: str, shown: Mapping[str, Part])
 
 
 def _document(title: str, shown: Mapping[str, Part], root: str, events: str, back: str) -> str:
-    rest = [name for name in shown if name != _HEADLINE and name not in _PAIRS.values()]
+    beside = {second for first, second in _PAIRS.items() if first in shown}
+    rest = [name for name in shown if name != _HEADLINE and name not in beside]
     body = "\n".join(_beside(name, shown) for name in rest)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -19,6 +19,7 @@ def peer_page(view: RunView, peer: PeerView) -> dict[str, str]:
     rounds = [{"outer_step": one.outer_step, "seconds": asdict(one.seconds)} for one in steps]
     return {
         "headline": _headline(view, peer),
+        "notices": _notices(peer),
         "figures": _figures(peer),
         "losses": _losses(peer),
         "phases": parts.phases(rounds, "Where the time of its outer steps went."),
@@ -34,8 +35,14 @@ def peer_page(view: RunView, peer: PeerView) -> dict[str, str]:
 
 
 def _headline(view: RunView, peer: PeerView) -> str:
-    words = f"a peer of run {escape(view.name)} · <code>{escape(peer.peer_id)}</code>"
+    words = f"outer step {peer.outer_step:,} · a peer of run {escape(view.name)} · <code>{escape(peer.peer_id)}</code>"
     return f"<h1>{escape(peer.name)}</h1><p>{words}</p>"
+
+
+def _notices(peer: PeerView) -> str:
+    if not peer.odd:
+        return ""
+    return '<ul class="notices"><li>It holds another state than most peers at its outer step.</li></ul>'
 
 
 def _figures(peer: PeerView) -> str:
@@ -46,12 +53,11 @@ def _figures(peer: PeerView) -> str:
     return parts.tiles(
         [
             ("State", peer.state, "" if peer.gone else inner, "bad" if peer.gone else ""),
-            ("Outer step", f"{peer.outer_step:,}", "another state than most" if peer.odd else "", "bad" * peer.odd),
             ("Loss", parts.loss(peer.loss), "of its last inner step", ""),
             ("Speed", pieces.whole(peer.tokens_per_second), "tokens a second", ""),
             ("Up", pieces.rate(sent), f"down {pieces.rate(received)}", ""),
             ("Compute share", share, "of its last outer step", ""),
-            ("Contributed", pieces.whole(peer.tokens), "tokens, as far as seen here", ""),
+            ("Contributed", pieces.tokens(peer.tokens), "tokens, as far as seen here", ""),
         ]
     )
 

@@ -8,6 +8,7 @@ from html import escape
 from prime_p2p.monitor import parts
 from prime_p2p.monitor.charts import Axes, Series, bar_chart, clock_time, legend
 from prime_p2p.monitor.text import size
+from prime_p2p.watching.figures import compact
 from prime_p2p.watching.view import Event, PeerView
 
 SHOWN_EVENTS = 40
@@ -40,6 +41,11 @@ def rate(bytes_per_second: float) -> str:
 def whole(value: float) -> str:
     """A number without digits behind the point, or a dash for none."""
     return f"{value:,.0f}" if value else "–"
+
+
+def tokens(count: int) -> str:
+    """So many tokens, in a few characters."""
+    return compact(count) if count >= 10_000_000 else whole(count)
 
 
 def events(found: Iterable[Event]) -> str:
