@@ -52,6 +52,12 @@ NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="What th
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN-ADDRESS", help="Of the run, as its author gave it.", show_default=False)
 ]
+OwnSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Of the recipe, a value that each peer chooses, as in logging.wandb=PROJECT."
+    ),
+]
 PeersArgument = Annotated[
     list[str],
     typer.Argument(metavar="PEER...", help="Peer ids, or the ends of those of peers there.", show_default=False),
@@ -232,6 +238,7 @@ def join(
     device: DeviceOption = "auto",
     devices: DevicesOption = 0,
     bandwidth: BandwidthOption = 100.0,
+    sets: OwnSetOption = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = LOOPBACK,
     as_json: EventsOption = False,
@@ -258,7 +265,7 @@ def join(
     directory = directory or Path("runs") / parsed.name
     look = look_at(parsed, directory)
     joining.check_goes_on(look)
-    public = PublicRun(look.signed, directory, invitation)
+    public = PublicRun(look.signed, directory, invitation, sets or ())
     print(_in_columns(joining.description(look)), file=sys.stderr)
     joining.check_room(look, directory, device)
     if not yes and not sys.stdin.isatty():

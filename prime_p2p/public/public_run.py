@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from prime_p2p.network.deadline import within
 from prime_p2p.public import manifest_records
 from prime_p2p.public.admission import Admission, Invitation, invited_until
 from prime_p2p.public.manifest import BadManifest, SignedManifest, check_version
+from prime_p2p.recipe import Recipe
 from prime_p2p.swarm.membership import Heartbeat
 from prime_p2p.swarm.swarm import Swarm
-from prime_p2p.terms import Course
+from prime_p2p.terms import Change, Course, Terms
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +64,34 @@ class Door:
         return True
 
 
+def _with_our_own(recipe: Recipe, overrides: Sequence[str], changes: Sequence[Change]) -> Terms:
+    """The terms of a run, with this peer's own values. Raises BadInput for one that all peers must agree on."""
+    ours = recipe
+    for override in overrides:
+        ours = ours.with_overrides([override])
+        if ours.shared() != recipe.shared():
+            raise BadInput(f"--set {override}: is for the author of the run to choose, the same for all of its peers")
+    return Terms(ours, changes)
+
+
 class PublicRun:
     """What a peer does for its run beside training. ``terms`` follow the manifest; they are for any thread."""
 
-    def __init__(self, signed: SignedManifest, directory: Path, invitation: Invitation | None = None) -> None:
-        """Raises BadInput where this program is not made for the run, or the invitation is for another one."""
+    def __init__(
+        self,
+        signed: SignedManifest,
+        directory: Path,
+        invitation: Invitation | None = None,
+        overrides: Sequence[str] = (),
+    ) -> None:
+        """``overrides`` are this peer's own values of the recipe, as in ``Recipe.load``.
+
+        Raises BadInput where this program is not made for the run, the invitation is for another one, or a value is
+        for the author to choose.
+        """
         check_version(signed.manifest)
         self.signed = signed
-        self.terms = signed.manifest.terms
+        self.terms = _with_our_own(signed.manifest.terms.base, overrides, signed.manifest.made_changes)
         self._path = directory / FILE_NAME
         self._invitation = invitation
         self._door = Door(signed.manifest.run, signed.manifest.author, signed.manifest.admission)
