@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,6 +16,7 @@ from prime_p2p.watching.terminal.help_screen import HelpScreen
 from prime_p2p.watching.terminal.peer_screen import PeerScreen
 from prime_p2p.watching.terminal.peers_table import PeersTable
 from prime_p2p.watching.terminal.run_screen import RunScreen
+from prime_p2p.watching.terminal.showing import log_in
 from prime_p2p.watching.view import RunView
 
 SMALLEST = (80, 24)
@@ -65,7 +67,7 @@ def shown(view: RunView, test: Callable[[Seen], Awaitable[None]], size: tuple[in
 
     async def main() -> None:
         app = WatchApp(view, lambda: START + 1)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             seen = Seen(app, pilot)
             await seen.redraw()
             await test(seen)
@@ -251,6 +253,20 @@ def test_two_hundred_peers_scroll_and_the_odd_ones_are_marked() -> None:
         assert "another than most hold at this outer step" in seen.text
 
     shown(view, test)
+
+
+def test_lines_of_the_log_are_in_a_corner_while_the_view_is_open_and_read_as_no_markup() -> None:
+    log, root = logging.getLogger("prime_p2p.test"), logging.getLogger()
+    before = list(root.handlers)
+
+    async def test(seen: Seen) -> None:
+        with log_in(seen.app):
+            await asyncio.to_thread(log.warning, "the DHT said [red]no[/]")
+            await seen.redraw()
+        assert "the DHT said [red]no[/]" in seen.text
+        assert root.handlers == before
+
+    shown(run_of(2), test)
 
 
 def test_a_run_without_anybody_is_shown_too() -> None:

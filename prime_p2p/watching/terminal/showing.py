@@ -15,7 +15,7 @@ from prime_p2p.watching.watcher import Watcher
 async def show(watcher: Watcher) -> None:
     """Show what is watched until somebody has seen enough."""
     app = WatchApp(watcher.view)
-    with _log_in(app):
+    with log_in(app):
         await app.run_async()
 
 
@@ -33,7 +33,8 @@ class _Notices(logging.Handler):
 
 
 @contextmanager
-def _log_in(app: WatchApp) -> Iterator[None]:
+def log_in(app: WatchApp) -> Iterator[None]:
+    """Have lines of the log shown there, and nowhere else, as long as this lasts."""
     root = logging.getLogger()
     former = root.handlers
     root.handlers = [_Notices(app)]
