@@ -58,6 +58,13 @@ def test_the_wheel_has_every_module_of_the_package(wheel: zipfile.ZipFile) -> No
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
 
 
+def test_the_wheel_brings_what_the_dashboard_serves(wheel: zipfile.ZipFile) -> None:
+    folder = "prime_p2p/watching/dashboard"
+    served = {path.name for path in (ROOT / folder).iterdir() if path.suffix in (".css", ".js", ".svg")}
+
+    assert {Path(name).name for name in wheel.namelist() if name.startswith(folder)} >= served
+
+
 def test_the_wheel_brings_all_recipes_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
     brought = {
         name: wheel.read(f"prime_p2p/recipes/{name}")

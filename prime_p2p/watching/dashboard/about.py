@@ -16,7 +16,7 @@ from prime_p2p.public.qr import qr_drawing
 from prime_p2p.public.run_address import RunAddress
 from prime_p2p.watching.view import RunView
 
-_ELSEWHERE = ("run", "progress", "peers")  # lines about a run whose figures stand on other parts of the page
+_ELSEWHERE = ("run", "progress", "peers", "value")  # lines about a run that other parts of the page have, or its recipe
 
 
 def address(run: str, bootstrap: Sequence[str], signed: SignedManifest | None) -> str:
@@ -30,18 +30,15 @@ def address(run: str, bootstrap: Sequence[str], signed: SignedManifest | None) -
 
 def joining(run: str, at: str) -> str:
     """How to join a run at an address, with a button that copies it and a QR code of it."""
-    public = "/" in run
-    line = f"prime-p2p join {at}" if public else f"prime-p2p peer --recipe FILE --bootstrap {at}"
-    words = (
-        "Anybody may look at this run, and ask to take part, with its address:"
-        if public
-        else "A peer that has the recipe of this run joins it by the address of any of its peers:"
-    )
+    if "/" in run:
+        words, line = "Anybody may look at this run, and ask to take part with prime-p2p join and this address:", at
+    else:
+        words = "A peer that is given the recipe of this run joins it by the address of any other:"
+        line = f"prime-p2p peer --recipe FILE --bootstrap {at}"
     return (
         f'<section class="join"><div><h2>Join this run</h2><p class="note">{words}</p>'
-        f'<p class="address"><code id="address">{escape(visible(at))}</code>'
-        '<button type="button" data-copy="address">Copy</button></p>'
-        f'<p class="note"><code>{escape(visible(line))}</code></p></div>{qr_drawing(at)}</section>'
+        f'<p class="address"><code id="address">{escape(visible(line))}</code>'
+        f'<button type="button" data-copy="address">Copy</button></p></div>{qr_drawing(at)}</section>'
     )
 
 
@@ -61,9 +58,12 @@ def described(view: RunView, signed: SignedManifest | None) -> str:
     except BadInput:
         note = f"Its manifest is for protocol {signed.manifest.protocol}, which this program does not speak."
         return parts.card("What this run is", note, "")
-    text = "\n".join(visible(line) for line in recipe.splitlines())
     words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in lines)
-    content = f'<dl class="said">{words}</dl><details><summary>The recipe</summary><pre>{escape(text)}</pre></details>'
+    text = "\n".join(visible(line) for line in recipe.splitlines())
+    content = (
+        f'<dl class="said">{words}</dl><details><summary>The recipe that holds at present</summary>'
+        f"<pre>{escape(text)}</pre></details>"
+    )
     return parts.card("What this run is", "What its author has signed.", content)
 
 

@@ -49,11 +49,11 @@ function listen() {
 }
 
 async function copy(text) {
-  if (navigator.clipboard && window.isSecureContext) {
+  try {
     await navigator.clipboard.writeText(text);
     return;
-  }
-  const field = document.createElement("textarea"); // pages by http of another machine have no clipboard
+  } catch { /* it is refused; pages by http of another machine have no clipboard at all */ }
+  const field = document.createElement("textarea");
   field.value = text;
   document.body.append(field);
   field.select();

@@ -16,7 +16,7 @@ from prime_p2p.watching.dashboard.groups import groups
 from prime_p2p.watching.dashboard.history import History
 from prime_p2p.watching.view import PeerView, RunView
 
-MOST_CURVES = 64  # peers whose losses are drawn
+MOST_CURVES = 16  # peers whose losses are drawn one by one
 MOST_ROUNDS = 200
 MOST_ROWS = 100  # of the table of peers
 SILENT = 20.0  # seconds without a look at the network, after which the page says so

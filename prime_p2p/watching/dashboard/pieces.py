@@ -26,7 +26,7 @@ def state(peer: PeerView) -> str:
 
 def digest(peer: PeerView) -> str:
     """The state that a peer holds, as HTML."""
-    shown = parts.code(peer.beat.digest.hex(), 10)
+    shown = parts.code(peer.beat.digest.hex(), 6)
     return (
         f'<span class="bad" title="another state than most hold at this outer step">◆</span> {shown}'
         if peer.odd
