@@ -1,6 +1,7 @@
 """The identity of a peer: an Ed25519 key, whose public half is its libp2p peer id."""
 
 import fcntl
+import functools
 import os
 import secrets
 from contextlib import suppress
@@ -87,8 +88,12 @@ def is_peer_id(text: str) -> bool:
 
 
 def _public_key(peer_id: str) -> bytes | None:
-    if len(peer_id) > _LONGEST_PEER_ID:
-        return None
+    return _decoded(peer_id) if len(peer_id) <= _LONGEST_PEER_ID else None
+
+
+@functools.lru_cache(4096)
+def _decoded(peer_id: str) -> bytes | None:
+    """`_public_key`, done once for a peer that signs much: it takes nearly as long as checking a signature."""
     try:
         decoded = base58.b58decode(peer_id)
     except ValueError:

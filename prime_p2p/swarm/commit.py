@@ -20,6 +20,7 @@ from enum import Enum
 
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm import messages as say
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.context import RoundContext
 from prime_p2p.swarm.events import Phase
 from prime_p2p.swarm.groups import Group
@@ -51,22 +52,27 @@ class Attempt:
         self._context = context
         self._others = frozenset(group.peer_ids) - {context.me}
         self._begun_at = now
-        self._votes: dict[str, bytes] = {}
+        self._votes: dict[str, tuple[bytes, bytes]] = {}  # update digest and signature
         self._lost: dict[str, set[str]] = {}  # members in doubt, each with those it has lost
         context.act(ev.StartReduce(group))
         if self._others & context.lost:
             self._abort()
 
+    @property
+    def certificate(self) -> Certificate | None:
+        """The signed votes of all members, where we have them."""
+        return Certificate.of(self.group, self._votes)
+
     # ---- what happens
 
-    def reduced(self, update_digest: bytes, now: float) -> None:
+    def reduced(self, update_digest: bytes, signature: bytes, now: float) -> None:
         """Our reduce is complete: vote."""
         if self.phase is not Phase.REDUCING:
             return
         self.phase = Phase.VOTING
         self.ends_at = now + VOTE_STALLS * self._context.policy.stall_timeout + 2 * (now - self._begun_at)
-        self._votes[self._context.me] = update_digest
-        self._tell(say.Vote(group_id=self.group.id, update_digest=update_digest))
+        self._votes[self._context.me] = update_digest, signature
+        self._tell(say.Vote(group_id=self.group.id, update_digest=update_digest, signature=signature))
         self._count()
 
     def reduce_failed(self, blamed: frozenset[str]) -> None:
@@ -80,7 +86,7 @@ class Attempt:
         if sender not in self._others:
             return
         if isinstance(message, say.Vote):
-            self._votes[sender] = message.update_digest
+            self._votes[sender] = message.update_digest, message.signature
             self._count()
         elif isinstance(message, say.Abort):
             if self.phase is Phase.REDUCING:
@@ -133,12 +139,12 @@ class Attempt:
     def _count(self) -> None:
         if self.phase is not Phase.VOTING or not self._others <= set(self._votes):
             return
-        counts = Counter(self._votes.values())
+        counts = Counter(digest for digest, _ in self._votes.values())
         if len(counts) == 1:
             self._commit()
             return
         agreed = max(counts, key=lambda digest: (counts[digest], digest))
-        self.suspects |= {peer for peer in self._others if self._votes[peer] != agreed}
+        self.suspects |= {peer for peer in self._others if self._votes[peer][0] != agreed}
         self._abort()
 
     def _commit(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from prime_p2p.network.frames import Message
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.gathering import Seen
 from prime_p2p.swarm.groups import Group
 
@@ -75,8 +76,11 @@ class StateChanged:
 
 @dataclass(frozen=True)
 class ReduceDone:
+    """``signature`` is ours, under the vote for this update."""
+
     group_id: bytes
     update_digest: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -114,10 +118,14 @@ class StopReduce:
 
 @dataclass(frozen=True)
 class Commit:
-    """The update of this group is agreed: apply it. ``attempts`` counts the groups begun for this outer step."""
+    """The update of this group is agreed: apply it. ``attempts`` counts the groups begun for this outer step.
+
+    ``certificate`` is None where we know from others that the group has committed, and miss a vote.
+    """
 
     group: Group
     attempts: int
+    certificate: Certificate | None
 
 
 @dataclass(frozen=True)

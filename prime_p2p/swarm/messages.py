@@ -13,6 +13,7 @@ from prime_p2p.network.frames import Message, Schema
 
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 PeerId = Annotated[str, Field(min_length=8, max_length=128, pattern=r"^[!-~]*$")]
+Signature = Annotated[bytes, Field(min_length=64, max_length=64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Terms = Annotated[bytes, Field(max_length=16)]
 Bandwidth = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -129,11 +130,12 @@ class Abort(Message):
 
 
 class Vote(Message):
-    """My reduce is complete and gave an update with this digest."""
+    """My reduce is complete and gave an update with this digest; signed, see ``certificate.ballot``."""
 
     kind: ClassVar[str] = "vote"
     group_id: Digest
     update_digest: Digest
+    signature: Signature
 
 
 class Doubt(Message):

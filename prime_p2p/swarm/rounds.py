@@ -99,7 +99,7 @@ class RoundMachine:
         if self.attempt is None or self.attempt.group.id != event.group_id:
             return
         if isinstance(event, ev.ReduceDone):
-            self.attempt.reduced(event.update_digest, now)
+            self.attempt.reduced(event.update_digest, event.signature, now)
         else:
             self.attempt.reduce_failed(event.blamed)
 
@@ -183,7 +183,7 @@ class RoundMachine:
         self._phase = Phase.APPLYING
         for peer in self._meeting.visitors:
             self._say_committed(peer)
-        self._context.act(ev.Commit(attempt.group, self.attempts))
+        self._context.act(ev.Commit(attempt.group, self.attempts, attempt.certificate))
 
     def _meet_again(self, attempt: Attempt, now: float) -> None:
         self._end(attempt)

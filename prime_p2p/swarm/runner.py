@@ -13,13 +13,16 @@ from prime_p2p.allreduce.butterfly import ReduceError, Traffic
 from prime_p2p.allreduce.codec import BlockVector
 from prime_p2p.allreduce.exchanges import Exchanges
 from prime_p2p.allreduce.plan import Plan
+from prime_p2p.network import dropped
 from prime_p2p.network.frames import Message
+from prime_p2p.network.identity import verify
 from prime_p2p.network.node import Node
 from prime_p2p.swarm import events as ev
+from prime_p2p.swarm.certificate import Certificate, ballot
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
 from prime_p2p.swarm.groups import Group
 from prime_p2p.swarm.links import Links
-from prime_p2p.swarm.messages import Leave, Ping
+from prime_p2p.swarm.messages import Leave, Ping, Vote
 from prime_p2p.swarm.rounds import RoundMachine
 
 logger = logging.getLogger(__name__)
@@ -32,12 +35,14 @@ class RoundResult:
     """How our attempt at an outer step ended.
 
     ``group`` is the committed one, and ``update`` then holds its update; None where the round was missed, for
-    ``reason``. Even then our pseudo-gradient may have ``contributed`` to what others committed. ``seconds`` has the
-    time spent in gather, reduce and commit, over all attempts.
+    ``reason``. Even then our pseudo-gradient may have ``contributed`` to what others committed. ``certificate`` proves
+    the commit, where this peer has all votes. ``seconds`` has the time spent in gather, reduce and commit, over all
+    attempts.
     """
 
     group: Group | None = None
     update: BlockVector | None = None
+    certificate: Certificate | None = None
     reason: str = ""
     contributed: bool = False
     attempts: int = 0
@@ -168,9 +173,19 @@ class RoundRunner:
             return
         if isinstance(message, Leave):
             self.on_leave(peer)
+        if isinstance(message, Vote) and not self._is_signed(peer, message):
+            dropped.note("vote", "it is not signed by its sender", peer)
+            return
         self._handle(ev.Received(peer, message))
         if not isinstance(message, Ping):
             logger.debug("from %s: %r", peer, message)
+
+    def _is_signed(self, peer: str, vote: Vote) -> bool:
+        """False for a vote that would count and must not; one for another group than ours counts nowhere."""
+        attempt = self._machine.attempt
+        if attempt is None or attempt.group.id != vote.group_id or attempt.group.member(peer) is None:
+            return True
+        return verify(peer, ballot(vote.group_id, vote.update_digest), vote.signature)
 
     def _on_lost(self, peer: str) -> None:
         if not self._node.online:
@@ -233,6 +248,7 @@ class RoundRunner:
                 round_.result.group = action.group
                 round_.result.update = round_.update
                 round_.result.attempts = action.attempts
+                round_.result.certificate = action.certificate
                 self._finish(round_.result)
         elif isinstance(action, ev.Missed) and self._round is not None:
             self._round.result.reason = action.reason
@@ -273,7 +289,8 @@ class RoundRunner:
             logger.info("all-reduce of outer step %d failed: %s", group.step + 1, error)
             self._handle(ev.ReduceFailed(group.id, error.blamed))
         else:
-            self._handle(ev.ReduceDone(group.id, digest))
+            signature = self._node.identity.sign(ballot(group.id, digest))
+            self._handle(ev.ReduceDone(group.id, digest, signature))
 
     def _reduce_ended(self, reduce: asyncio.Task[None]) -> None:
         error = None if reduce.cancelled() else reduce.exception()

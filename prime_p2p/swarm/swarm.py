@@ -22,6 +22,7 @@ from prime_p2p.network.reachability import Reachability
 from prime_p2p.network.speed import Speed
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm import events as ev
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.guests import Guests
 from prime_p2p.swarm.membership import Guard, Heartbeat, Membership, first_heartbeat
@@ -98,6 +99,8 @@ class Swarm:
         """Set when a group is about to close without us: end the inner steps early."""
         self.on_phase: Callable[[str, int], None] = lambda phase, group_size: None
         """Called in the network thread when the round enters a phase, with the size of the group."""
+        self.on_certificate: Callable[[Certificate], None] = lambda certificate: None
+        """Called in the network thread with the certificate of an outer step that this peer has made."""
         self._description = b""
         self._announced: dict[str, Any] = {}
         self._transfer: Future[Any] | None = None
@@ -331,11 +334,13 @@ class Swarm:
 
     def note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
         """We made the outer step of this round: so did the others of its group."""
-        assert result.group is not None
-        self.call(self._note_commit(result.group.peer_ids, step, digest, tokens))
+        self.call(self._note_commit(result, step, digest, tokens))
 
-    async def _note_commit(self, peer_ids: tuple[str, ...], step: int, digest: bytes, tokens: int) -> None:
-        self._membership.note_commit(peer_ids, step, digest, tokens)
+    async def _note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
+        assert result.group is not None
+        self._membership.note_commit(result.group.peer_ids, step, digest, tokens)
+        if result.certificate is not None:
+            self.on_certificate(result.certificate)
 
     def hold_no_more(self) -> None:
         """From a signal handler or another thread: let go of a caller that waits in here.

@@ -29,6 +29,7 @@ from prime_p2p.network.node import MAX_STREAMS_OF_A_PEER, Node
 from prime_p2p.network.pipe import EndOfBytes, Stalled
 from prime_p2p.network.records import PREFIX
 from prime_p2p.network.streams import Stream, StreamError
+from prime_p2p.network.version import stream_name
 from prime_p2p.state import messages as state_messages
 from prime_p2p.swarm import messages as say
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -37,7 +38,7 @@ from prime_p2p.swarm.swarm import SwarmOptions
 
 POLICY = RoundPolicy(patience=8.0, grace=2.0, stall_timeout=2.0)
 RUN = "rounds"
-PROTOCOLS = [f"prime-p2p/1/{RUN}/{which}" for which in ("control", "data")]
+PROTOCOLS = [stream_name(RUN, which) for which in ("control", "data")]
 DIGEST = bytes(range(32))
 PREFIXES = [struct.pack(">IQ", *lengths) for lengths in ((2 << 30, 0), (20, 2 << 30), (1 << 16, 0))]
 OVER = (StreamError, DaemonError, EndOfBytes, Stalled)
@@ -105,7 +106,7 @@ class Hostile:
         said = [
             say.Join(step=7, digest=DIGEST, **join),
             begin,
-            say.Vote(group_id=DIGEST, update_digest=DIGEST),
+            say.Vote(group_id=DIGEST, update_digest=DIGEST, signature=2 * DIGEST),
             say.Committed(group_id=DIGEST),
             say.Doubt(group_id=DIGEST, lost=dict.fromkeys(invented[:2], invented)),
             say.Redirect(step=9, digest=DIGEST, leader=invented[0], awaited=invented),

@@ -10,6 +10,7 @@ from blake3 import blake3
 from simulated_network import End, Network, Span, Timeline
 
 from prime_p2p.swarm import events as ev
+from prime_p2p.swarm.certificate import Certificate, ballot
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
 from prime_p2p.swarm.groups import Group, rank
 from prime_p2p.swarm.rounds import RoundMachine
@@ -51,6 +52,12 @@ class CommitRecord:
     attempts: int
     since: float
     ready_at: float
+    certificate: Certificate | None
+
+
+def signature(name: str, group_id: bytes, update_digest: bytes) -> bytes:
+    """What stands for the signature of a peer under its vote."""
+    return blake3(name.encode() + ballot(group_id, update_digest)).digest(64)
 
 
 class Peer(End):
@@ -247,7 +254,8 @@ class Reduces:
             return
         reduce.running.discard(name)
         reduce.done.add(name)
-        self._world.peers[name].take(ev.ReduceDone(reduce.group.id, blake3(reduce.group.id).digest()))
+        update = blake3(reduce.group.id).digest()
+        self._world.peers[name].take(ev.ReduceDone(reduce.group.id, update, signature(name, reduce.group.id, update)))
 
     def _fail(self, reduce: Reduce, name: str, blamed: str) -> None:
         if name in reduce.running:
@@ -321,7 +329,15 @@ class World:
     def committed(self, peer: Peer, commit: ev.Commit, ready_at: float) -> None:
         after = self.state_after(commit.group)
         record = CommitRecord(
-            self.time.now, peer.name, peer.state, after, commit.group, commit.attempts, peer.since, ready_at
+            self.time.now,
+            peer.name,
+            peer.state,
+            after,
+            commit.group,
+            commit.attempts,
+            peer.since,
+            ready_at,
+            commit.certificate,
         )
         self.commits.append(record)
 

@@ -9,6 +9,7 @@ import pytest
 from prime_p2p.network.frames import Message
 from prime_p2p.swarm import events as ev
 from prime_p2p.swarm import messages as say
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.commit import Attempt, Outcome
 from prime_p2p.swarm.context import RoundContext
 from prime_p2p.swarm.events import Phase
@@ -18,13 +19,14 @@ from prime_p2p.swarm.groups import Group, Member
 ME, B, C = "member-a", "member-b", "member-c"
 GROUP = Group("run", 3, bytes(32), tuple(Member(peer, 0, 1, 1.0) for peer in (ME, B, C)))
 POLICY = RoundPolicy(stall_timeout=5.0)
-UPDATE, OTHER_UPDATE = b"u" * 32, b"v" * 32
+UPDATE, OTHER_UPDATE, SIGNATURE = b"u" * 32, b"v" * 32, b"s" * 64
+OTHER_SIGNATURE = b"t" * 64
 ABORT = say.Abort(group_id=GROUP.id, blamed=[])
 COMMITTED = say.Committed(group_id=GROUP.id)
 
 
-def vote(update: bytes = UPDATE) -> say.Vote:
-    return say.Vote(group_id=GROUP.id, update_digest=update)
+def vote(update: bytes = UPDATE, signature: bytes = SIGNATURE) -> say.Vote:
+    return say.Vote(group_id=GROUP.id, update_digest=update, signature=signature)
 
 
 def doubt(**lost: list[str]) -> say.Doubt:
@@ -73,7 +75,7 @@ def reducing() -> Member_:
 
 @pytest.fixture
 def voting(reducing: Member_) -> Member_:
-    reducing.attempt.reduced(UPDATE, now=1.0)
+    reducing.attempt.reduced(UPDATE, SIGNATURE, now=1.0)
     assert reducing.said() == {B: [vote()], C: [vote()]}
     return reducing
 
@@ -95,16 +97,17 @@ def test_an_attempt_starts_with_its_reduce(reducing: Member_) -> None:
 def test_a_member_commits_with_the_vote_of_everyone(voting: Member_) -> None:
     voting.hear(B, vote())
     assert voting.outcome is None
-    voting.hear(C, vote())
+    voting.hear(C, vote(signature=OTHER_SIGNATURE))
     assert voting.outcome is Outcome.COMMITTED
     assert voting.said() == {}
+    assert voting.attempt.certificate == Certificate(GROUP, UPDATE, (SIGNATURE, SIGNATURE, OTHER_SIGNATURE))
 
 
 def test_votes_that_come_before_the_own_reduce_is_complete_count(reducing: Member_) -> None:
     reducing.hear(B, vote())
     reducing.hear(C, vote())
     assert reducing.outcome is None
-    reducing.attempt.reduced(UPDATE, now=1.0)
+    reducing.attempt.reduced(UPDATE, SIGNATURE, now=1.0)
     assert reducing.outcome is Outcome.COMMITTED
 
 
@@ -185,6 +188,7 @@ def test_in_doubt_a_member_commits_when_somebody_has_and_passes_it_on(in_doubt: 
     in_doubt.hear(B, COMMITTED)
     assert in_doubt.outcome is Outcome.COMMITTED
     assert in_doubt.said() == {B: [COMMITTED]}
+    assert in_doubt.attempt.certificate is None
 
 
 def test_a_member_that_has_not_voted_believes_nobody_that_the_group_is_committed(reducing: Member_) -> None:

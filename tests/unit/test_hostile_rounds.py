@@ -103,7 +103,7 @@ def test_groups_that_strangers_invent_do_not_displace_what_is_remembered_of_ours
     peer.machine.handle(ev.Ready(1, 1.0), peer.now)
     attempt = peer.machine.attempt
     assert attempt is not None
-    peer.machine.handle(ev.ReduceDone(attempt.group.id, bytes(32)), peer.now)
+    peer.machine.handle(ev.ReduceDone(attempt.group.id, bytes(32), bytes(64)), peer.now)
     assert attempt.group.id in peer.machine._last_words
     for number in range(10 * REMEMBERED):
         peer.hear(STRANGER, begin([ME, STRANGER], nonce=number))

@@ -95,7 +95,7 @@ def test_members_that_gave_it_up_in_doubt_follow_one_who_has_committed_it(leadin
     leading.hear(LAST, join(nonce=5))
     assert leading.machine.attempt is not None
     group_id = leading.machine.attempt.group.id
-    leading.take(ev.ReduceDone(group_id, bytes(32)))
+    leading.take(ev.ReduceDone(group_id, bytes(32), bytes(64)))
     leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: []}))
     assert leading.machine.phase is Phase.GATHERING
     leading.did()
@@ -152,7 +152,7 @@ def applying() -> Peer:
     peer = Peer(sees=())
     peer.be_ready()
     assert peer.machine.attempt is not None
-    peer.take(ev.ReduceDone(peer.machine.attempt.group.id, bytes(32)))
+    peer.take(ev.ReduceDone(peer.machine.attempt.group.id, bytes(32), bytes(64)))
     assert peer.machine.phase is Phase.APPLYING
     peer.did()
     return peer
@@ -204,8 +204,8 @@ def test_a_newcomer_is_waited_for_once_it_has_taken_part() -> None:
     peer.be_ready()
     assert peer.machine.attempt is not None
     group_id = peer.machine.attempt.group.id
-    peer.take(ev.ReduceDone(group_id, bytes(32)))
-    peer.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
+    peer.take(ev.ReduceDone(group_id, bytes(32), bytes(64)))
+    peer.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32), signature=bytes(64)))
     peer.take(ev.StateChanged(LATER, LATER_DIGEST, tokens_at(LATER)))
     peer.be_ready()
     peer.hear(LAST, redirect(US).model_copy(update={"step": LATER, "digest": LATER_DIGEST}))
@@ -218,8 +218,8 @@ def test_who_asks_for_a_group_that_is_over_hears_how_it_ended(leading: Peer) -> 
     leading.hear(LAST, join())
     assert leading.machine.attempt is not None
     group_id = leading.machine.attempt.group.id
-    leading.take(ev.ReduceDone(group_id, bytes(32)))
-    leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32)))
+    leading.take(ev.ReduceDone(group_id, bytes(32), bytes(64)))
+    leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32), signature=bytes(64)))
     leading.did()
     leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: []}))
     assert leading.said() == [(LAST, say.Committed(group_id=group_id))]
