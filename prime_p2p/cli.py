@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from prime_p2p.bench.commands import app as bench
+from prime_p2p.contributions.command import app as contributions
 from prime_p2p.errors import PrimeError
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.bars import on_standard_error
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(public)
 app.add_typer(watching)
+app.add_typer(contributions)
 
 
 @app.command()

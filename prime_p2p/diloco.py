@@ -18,6 +18,7 @@ import torch
 
 from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce.codec import BlockVector, Float32, bits_of
+from prime_p2p.contributions.keeping import keep_certificates
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.long_work import Watch, unwatched
 from prime_p2p.network import clock
@@ -341,6 +342,7 @@ class DiLoCo:
         source = Source(lambda: self.state if self._joined else None, journal, self._shared, directory, serving)
         server = StateServer(swarm.node, swarm.run, source, stall)
         swarm.call(server.serve())
+        keep_certificates(swarm, directory, lambda: self.state.step)
         swarm.enter(description_hash(self._shared))
         client, standing = StateClient(swarm.node, swarm.run, stall), Standing()
         snapshots = Snapshots(client, server.shelf, swarm.fellows, standing)

@@ -29,6 +29,7 @@ class RoundPeer:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.mine, self.update = BlockVector.empty(N), BlockVector.empty(N)
+        self.weight = 1
         self.mine.scales[:] = 1.0
         self.mine.values[:] = np.arange(N) % 100
         self.runner = RoundRunner(node, "rounds", POLICY, on_hurry=lambda: None, on_phase=lambda phase, size: None)
@@ -44,7 +45,9 @@ class RoundPeer:
         self.runner.state_changed(ev.StateChanged(*state, tokens))
 
     async def make_round(self) -> RoundResult:
-        return await asyncio.wait_for(self.runner.make_round(self.mine, self.update, ev.Ready(1, 100.0)), ROUND)
+        return await asyncio.wait_for(
+            self.runner.make_round(self.mine, self.update, ev.Ready(self.weight, 100.0)), ROUND
+        )
 
 
 async def round_peers(swarm: nodes.Swarm, count: int) -> list[RoundPeer]:

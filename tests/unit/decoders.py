@@ -15,12 +15,15 @@ from typing import Any
 
 import msgpack
 from blake3 import blake3
+from certificates import ANNE, BOB, certificate
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
 from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce import butterfly
 from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.contributions import messages as contributions
+from prime_p2p.contributions.messages import WrongAnswer
 from prime_p2p.errors import BadInput
 from prime_p2p.monitor.events import EventReader
 from prime_p2p.monitor.text import status_table
@@ -38,6 +41,7 @@ from prime_p2p.recipe import Recipe
 from prime_p2p.state import messages as state
 from prime_p2p.swarm import membership
 from prime_p2p.swarm import messages as say
+from prime_p2p.swarm.certificate import BadCertificate, Certificate
 from prime_p2p.watching import messages as watching
 
 ALICE = Identity(Ed25519PrivateKey.from_private_bytes(bytes(32)), Path("alice"))
@@ -233,11 +237,20 @@ def _credential(data: bytes) -> object:
     return invited_until(data, MANIFEST.manifest.run, ALICE.peer_id, ALICE.peer_id)
 
 
+def _certificate(data: bytes) -> object:
+    """A certificate, and whether all have signed it."""
+    read = Certificate.from_bytes(data, CERTIFICATE.group.run)
+    assert read.to_bytes() == data
+    read.check()
+    return read
+
+
 def _events(data: bytes) -> object:
     return EventReader().feed(data + b"\n")
 
 
 _PEER, _DIGEST = ALICE.peer_id, bytes(range(32))
+CERTIFICATE = certificate(3, {ANNE: 1, BOB: 2})
 _BEAT = {"step": 3, "digest": _DIGEST, "tokens": 5, "state": "training", "name": "Ä", "addresses": ["/ip4/192.0.2.1"]}
 _STORE = {"keys": [KEY], "subkeys": [SUBKEY], "values": [bytes(80)], "expiration_time": [9.0], "in_cache": [False]}
 _DICTIONARY = {**_STORE, "subkeys": [b""], "values": [dictionary((_PEER, bytes(80), 9.0))]}
@@ -257,6 +270,7 @@ CONTROL = (
         digest=_DIGEST,
         members=[say.GroupMember(peer_id=_PEER, nonce=1, weight=2, bandwidth=3.0)],
     ),
+    say.Vote(group_id=_DIGEST, update_digest=_DIGEST, signature=bytes(64)),
     say.Doubt(group_id=_DIGEST, lost={_PEER: [_PEER]}),
     say.Ping(),
 )  # fmt: skip
@@ -293,6 +307,14 @@ DECODERS = {
     "sealed manifest": Decoder(_sealed_manifest, (MANIFEST.body,), (BadManifest,)),
     "seal": Decoder(_seal, (msgpack.packb(MANIFEST.seal.to_fields()),)),
     "credential": Decoder(_credential, (INVITATION.credential(ALICE.peer_id),)),
+    "certificate": Decoder(_certificate, (CERTIFICATE.to_bytes(),), (BadCertificate,)),
+    "certificates": Decoder(
+        contributions.unpack_certificates, (contributions.pack_certificates([b"one", b"two"]),), (WrongAnswer,)
+    ),
+    "held": Decoder(contributions.unpack_held, (contributions.pack_held({3: bytes(16)}),), (WrongAnswer,)),
+    "contributions header": headers(
+        contributions.CONTRIBUTIONS, contributions.AskHeld(since=3), contributions.AskCertificates(steps=[3])
+    ),
     "dial back": frames(dial_back.SCHEMA, dial_back.Request(addresses=["/ip4/192.0.2.1/tcp/4000"])),
     "news frame": frames(
         watching.NEWS, watching.AskNews(session=b"", after=1), watching.NewsLines(session=b"", last=1)
