@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from nodes import Swarm, address, run, until
@@ -16,6 +17,7 @@ from prime_p2p.contributions.exchange import Exchange
 from prime_p2p.contributions.ledger import Ledger
 from prime_p2p.network import dropped
 from prime_p2p.network.node import Node
+from prime_p2p.swarm import commit
 from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.membership import Heartbeat, Membership
 
@@ -75,6 +77,26 @@ async def contributions(bootstrap: str, *options: str) -> tuple[int | None, str,
     )
     out, complaints = await process.communicate()
     return process.returncode, out.decode(), complaints.decode()
+
+
+def test_a_member_whose_signature_is_wrong_splits_nobody_and_there_is_no_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit, "VOTE_STALLS", 0.5)  # how long the others wait for its vote
+
+    async def test(swarm: Swarm) -> None:
+        peers = await round_peers(swarm, 3)
+        before = dropped.counts()["vote"]
+        with mock.patch.object(peers[2].node.identity, "sign", return_value=bytes(64)):
+            results = await one_round(peers, FIRST)
+        assert {len(result.group.members) for result in results if result.group is not None} == {3}
+        assert None not in [result.group for result in results]
+        assert [result.certificate for result in results[:2]] == [None, None]
+        assert dropped.counts()["vote"] == before + 2
+        for one in peers:
+            await one.runner.close()
+
+    run(test)
 
 
 async def nobody(peer_id: str) -> bool:
