@@ -4,8 +4,6 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +11,11 @@ import typer
 
 from prime_p2p.bench.commands import app as bench
 from prime_p2p.contributions.command import app as contributions
+from prime_p2p.doctor.commands import app as doctor
 from prime_p2p.errors import PrimeError
 from prime_p2p.monitor import logs
 from prime_p2p.monitor.bars import on_standard_error
 from prime_p2p.monitor.text import visible
-from prime_p2p.network.ports import PEER_PORT
 from prime_p2p.options import (
     LOOPBACK,
     AnnounceOption,
@@ -35,6 +33,7 @@ from prime_p2p.options import (
     MetricsHostOption,
     MetricsPortOption,
     ParentOption,
+    PeerNameOption,
     PortOption,
     QuicOption,
     RecipeOption,
@@ -54,6 +53,7 @@ app = typer.Typer(
 )
 
 app.add_typer(bench, name="bench")
+app.add_typer(doctor)
 app.add_typer(public)
 app.add_typer(watching)
 app.add_typer(contributions)
@@ -140,6 +140,7 @@ def peer(
     bootstrap: BootstrapOption,
     recipe: RecipeOption,
     directory: DirectoryOption = None,
+    name: PeerNameOption = "",
     identity: IdentityOption = None,
     host: HostOption = None,
     port: PortOption = None,
@@ -180,7 +181,7 @@ def peer(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
+            swarm=place_of(identity, host, port, announce, bandwidth, name=name, relayed=relayed, quic=quic),
             threads=threads,
             device=device,
             launch=launch,
@@ -310,52 +311,6 @@ def plan(
     return 0
 
 
-@app.command()
-def doctor(
-    address: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN-ADDRESS]", help="Of a public run, to compare this machine with.", show_default=False
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        list[str] | None,
-        typer.Option("--bootstrap", metavar="MADDR", help="Address of a node of the swarm to join; may be repeated."),
-    ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Folder of the peer.", show_default="runs/NAME")
-    ] = None,
-    host: HostOption = None,
-    port: PortOption = None,
-    announce: AnnounceOption = None,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What the run is, to compare this machine with.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> int:
-    """Say whether this machine would be a good peer, and what to do where not. The options are those of a peer."""
-    from prime_p2p.doctor import finding
-    from prime_p2p.doctor.command import examine
-    from prime_p2p.doctor.place import Place
-    from prime_p2p.network.ports import everywhere
-    from prime_p2p.yardstick import of_recipe, of_run
-
-    if address is not None and recipe is not None:
-        raise typer.BadParameter("give only one of RUN-ADDRESS and --recipe: a run has a recipe")
-    number = PEER_PORT if port is None else port
-    place = Place(tuple(bootstrap or ()), tuple(host or everywhere()), number, port is None, tuple(announce or ()))
-    say = partial(print, file=sys.stderr, flush=True) if sys.stderr.isatty() else _say_nothing
-    run = of_run(address) if address is not None else of_recipe(recipe) if recipe is not None else None
-    folder = directory or Path("runs")
-    if run is not None:
-        known = tuple(dict.fromkeys([*run.bootstrap, *place.bootstrap]))
-        place = replace(place, bootstrap=known, group=run.group or place.group)
-        folder = directory or folder / run.name
-    findings = examine(folder, place, say, run.needs if run else None)
-    print(finding.as_json(findings) if as_json else finding.as_lines(findings))
-    return finding.exit_code(findings)
-
-
 # typer has this class from click or within itself, depending on its release; all errors of usage derive from it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -378,10 +333,6 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     sys.exit(code)
-
-
-def _say_nothing(text: str) -> None:
-    """Of progress, where nobody watches."""
 
 
 def _complain(text: str) -> None:

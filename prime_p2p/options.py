@@ -53,6 +53,9 @@ DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="State, metrics and identity.", show_default="runs/NAME")
 ]
 DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a peer, as its --dir.", show_default=False)]
+PeerNameOption = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="What this peer is called where the run is shown.")
+]
 IdentityOption = Annotated[
     Path | None,
     typer.Option("--identity", metavar="FILE", help="Private key.", show_default="identity.key in the folder"),

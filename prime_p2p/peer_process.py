@@ -199,6 +199,7 @@ def place_of(
     announce: Sequence[str] | None,
     bandwidth: float,
     *,
+    name: str = "",
     relayed: bool = False,
     quic: bool = False,
 ) -> SwarmOptions:
@@ -209,6 +210,7 @@ def place_of(
         PEER_PORT if port is None else port,
         tuple(announce or ()),
         bandwidth,
+        name,
         or_next=port is None,
         relayed=relayed,
         quic=quic,

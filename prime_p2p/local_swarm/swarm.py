@@ -130,7 +130,9 @@ class _Plan:
         sets = itertools.chain.from_iterable(("--set", override) for override in self.overrides)
         options = ("--recipe", str(self.options.recipe), "--bootstrap", address, "--dir", str(self.directory / name))
         here = ("--host", "127.0.0.1", "--port", "0")
-        return self.child(name, "peer", *options, *here, "--threads", str(self.threads), "--json", *sets)
+        return self.child(
+            name, "peer", *options, *here, "--name", name, "--threads", str(self.threads), "--json", *sets
+        )
 
 
 def _overrides(options: SwarmOptions) -> tuple[str, ...]:

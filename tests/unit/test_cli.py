@@ -9,7 +9,7 @@ import pytest
 
 import prime_p2p
 from prime_p2p import bootstrap_node, peer_process, status
-from prime_p2p.doctor import command as doctor_command
+from prime_p2p.doctor import examination as doctor_examination
 from prime_p2p.doctor.facts import Needs
 from prime_p2p.doctor.finding import Finding, Result
 from prime_p2p.doctor.place import Place
@@ -266,7 +266,7 @@ def test_the_doctor_is_given_the_place_of_a_peer_and_ends_with_1_for_a_problem(
         seen.append((folder, place))
         return [Finding("port", result, "5")]
 
-    monkeypatch.setattr(doctor_command, "examine", examine)
+    monkeypatch.setattr(doctor_examination, "examine", examine)
     assert run("doctor") == code
     assert capsys.readouterr().out.startswith(f"{result}  port  5\n")
     arguments = "--bootstrap a --bootstrap b --host 127.0.0.1 --port 5 --announce c --recipe tiny"

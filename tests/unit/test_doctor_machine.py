@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prime_p2p.doctor import gpu, machine, network
-from prime_p2p.doctor.command import examine
+from prime_p2p.doctor.examination import examine
 from prime_p2p.doctor.facts import Gpu, Space
 from prime_p2p.doctor.place import Place
 from prime_p2p.errors import BadInput
@@ -102,7 +102,7 @@ def test_where_hivemind_is_missing_the_rest_is_looked_at_all_the_same(tmp_path: 
 import sys
 sys.modules["hivemind"] = None
 from pathlib import Path
-from prime_p2p.doctor.command import examine
+from prime_p2p.doctor.examination import examine
 from prime_p2p.doctor.place import Place
 found = {{one.name: one for one in examine(Path({str(tmp_path)!r}), Place(), lambda text: None)}}
 print(found["folder"].result, found["swarm"].result, found["daemon"].result, found["daemon"].text)
