@@ -10,16 +10,20 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import uvloop
 from aiohttp.test_utils import TestClient, TestServer
+from public_runs import TINY, author, signed
 from watched_runs import START, beat, digest, made, now, peer_id, run_of
 
 from prime_p2p.errors import BadInput
-from prime_p2p.watching.dashboard import server
+from prime_p2p.public.manifest import ChangeEntry
+from prime_p2p.recipe import Recipe
+from prime_p2p.watching.dashboard import about, server
 from prime_p2p.watching.dashboard.feed import Feed, Reader
 from prime_p2p.watching.dashboard.groups import groups
 from prime_p2p.watching.dashboard.history import MOST, History, Sample
@@ -135,6 +139,28 @@ def test_texts_of_others_stay_texts() -> None:
             assert tags.isdisjoint({"script", "img"})
             assert not {name for _, attributes in Tags(html).tags for name in attributes if name.startswith("on")}
         assert sum(EVIL in Tags(html).text for html in parts.values()) >= 3
+
+
+def test_a_public_run_shows_its_address_and_what_its_author_has_signed_as_text(tmp_path: Path) -> None:
+    by = author(tmp_path)
+    source = f"data.source={EVIL.split('/')[0]}"
+    recipe = Recipe.load(TINY, [source]).model_dump(mode="json")
+    pause = {"at": 3, "values": {"inner.learning_rate": 0.5}, "phase": "pause"}
+    by_author = signed(by, recipe=recipe, changes=[ChangeEntry.model_validate(pause)])
+    view = run_of(2, steps=4, run=by_author.manifest.run)
+    address = about.address(view.run, [ADDRESS], by_author)
+    parts = overview(view, History(), by_author, address, START + 1)
+    assert address == f"{ADDRESS}/run/{view.run}"
+    assert address in Tags(parts["join"]).text
+    assert parts["join"].count("<svg") == 1
+    assert "is paused" in parts["headline"]
+    told = Tags(parts["about"])
+    assert by.peer_id in told.text
+    assert "<script>alert(1)<" in told.text
+    assert "learning_rate = 0.5" in told.text
+    assert "script" not in {tag for tag, _ in told.tags}
+    elsewhere = signed(by, bootstraps=["/ip4/198.51.100.1/tcp/31337/p2p/12D3KooWOther"])
+    assert about.address(view.run, [ADDRESS], elsewhere).startswith("/ip4/198.51.100.1/")
 
 
 def test_the_groups_say_who_was_in_them_and_who_holds_another_result() -> None:
