@@ -200,7 +200,7 @@ def _draw_bars(axes: Axes, series: Sequence[Series], size: Size) -> str:
     xs = [x for x, _ in series[0].points]
     step = (xs[-1] - xs[0]) / (len(xs) - 1) if len(xs) > 1 else 1.0
     heights = [sum(one.points[place][1] for one in series) for place in range(len(xs))]
-    frame = _Frame(axes, size, (xs[0] - step / 2, xs[-1] + step / 2), _padded(0.0, max(heights), True))
+    frame = _Frame(axes, size, _room(xs[0] - step / 2, xs[-1] + step / 2), _padded(0.0, max(heights), True))
     width = round(min(48.0, max(1.0, (frame.x(xs[0] + step) - frame.x(xs[0])) * 0.78)), 1)
     content = []
     for place, x in enumerate(xs):
@@ -221,7 +221,8 @@ def _draw_bars(axes: Axes, series: Sequence[Series], size: Size) -> str:
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    space = max(0.5, abs(low) * 1e-9)  # beside a large value 0.5 would be lost in rounding
+    return (low, high) if high > low else (low - space, high + space)
 
 
 def _padded(low: float, high: float, from_zero: bool) -> tuple[float, float]:

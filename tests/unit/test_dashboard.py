@@ -163,6 +163,17 @@ def test_a_public_run_shows_its_address_and_what_its_author_has_signed_as_text(t
     assert about.address(view.run, [ADDRESS], elsewhere).startswith("/ip4/198.51.100.1/")
 
 
+@pytest.mark.parametrize("loss", [-1e30, 1e30])
+def test_no_figure_that_a_peer_may_tell_breaks_a_page(loss: float) -> None:
+    view = run_of(3, steps=20)
+    extremes = {"train_loss": loss, "val_loss": loss, "tokens": 2**63 - 1, "bytes_sent": 2**63 - 1}
+    far = [made(2**63 - 1 - step, (peer_id(0),), **extremes) for step in range(200)]
+    view.heard(peer_id(0), [*far, now(0, 2**63 - 1, loss=loss, tokens_per_second=1e15, inner_steps=0)], START)
+    for parts in (shown(view), peer_page(view, view.peers[peer_id(0)])):
+        for html in parts.values():
+            Tags(html)
+
+
 def test_the_groups_say_who_was_in_them_and_who_holds_another_result() -> None:
     view = RunView("demo")
     view.looked({peer_id(number): beat(number, 2, START) for number in range(4)}, START)

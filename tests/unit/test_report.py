@@ -270,3 +270,17 @@ def test_a_chart_without_points_says_so() -> None:
     assert line_chart(Axes("Loss", "nats"), [Series("peer-1", "c0", ())]) == (
         '<p class="nothing">Loss: nothing was measured.</p>'
     )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**63 - 1), st.floats(-1e30, 1e30)), min_size=1, max_size=5),
+    st.integers(1, 300),
+)
+def test_any_figures_that_a_peer_may_tell_can_be_drawn(told: list[tuple[int, float]], many: int) -> None:
+    near_the_end = [(2**63 - 1 - many + place, 1.0) for place in range(many)]
+    for pairs in (told, near_the_end):
+        points = tuple((float(step), value) for step, value in sorted(pairs))
+        heights = tuple((step, abs(value)) for step, value in points)
+        drawn = line_chart(Axes("Loss", "nats", from_zero=False), [Series("a", "c0", points)])
+        drawn += bar_chart(Axes("Bytes", "MB"), [Series("a", "c0", heights)])
+        assert not re.search(r'"-?(nan|inf)"', drawn)
