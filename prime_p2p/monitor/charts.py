@@ -166,7 +166,7 @@ class _Frame:
         for value in ticks(*self.y_range, most=5, whole=axes.whole_y):
             y = self.y(value)
             parts.append(f'<line class="grid" x1="{self.LEFT}" x2="{right}" y1="{y}" y2="{y}"/>')
-            parts.append(f'<text class="tick end" x="{self.LEFT - 7}" y="{y + 4}">{_number(value)}</text>')
+            parts.append(f'<text class="tick end" x="{self.LEFT - 7}" y="{y + 4}">{_short(value)}</text>')
         for value in x_ticks:
             parts.append(f'<text class="tick mid" x="{self.x(value)}" y="{floor + 17}">{axes.x.tick(value)}</text>')
         parts.append(f'<line class="base" x1="{self.LEFT}" x2="{right}" y1="{floor}" y2="{floor}"/>')
@@ -237,6 +237,12 @@ def _number(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+
+
+def _short(value: float) -> str:
+    """A figure that fits beside a chart."""
+    power = min(4, int(math.log10(abs(value))) // 3) if abs(value) >= 100_000 else 0
+    return _number(value / 1000**power) + ("", "k", "M", "G", "T")[power]
 
 
 def _nothing(axes: Axes) -> str:

@@ -35,7 +35,7 @@ section{padding:18px 18px 14px;margin-top:16px}
 .tile dd{margin:2px 0 0;font-size:21px;font-weight:600;line-height:1.25;font-variant-numeric:tabular-nums}
 .tile small{display:block;font-size:12.5px;font-weight:400;color:var(--soft)}
 .tile.good dd,span.good{color:var(--good)}.tile.bad dd,span.bad{color:var(--bad)}
-.chart{display:block;width:100%;height:auto;margin-top:10px}.narrow{display:none}
+.chart{display:block;width:100%;height:auto;margin-top:10px;overflow:visible}.narrow{display:none}
 .chart text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}
 .chart .mid{text-anchor:middle}.chart .end{text-anchor:end}
 .grid{stroke:var(--line)}.base{stroke:var(--base)}

@@ -284,3 +284,9 @@ def test_any_figures_that_a_peer_may_tell_can_be_drawn(told: list[tuple[int, flo
         drawn = line_chart(Axes("Loss", "nats", from_zero=False), [Series("a", "c0", points)])
         drawn += bar_chart(Axes("Bytes", "MB"), [Series("a", "c0", heights)])
         assert not re.search(r'"-?(nan|inf)"', drawn)
+
+
+def test_large_figures_fit_beside_a_chart() -> None:
+    drawn = line_chart(Axes("Speed", "tokens a second"), [Series("all", "c0", ((1.0, 12_000_000.0), (2.0, 1.0)))])
+    assert ">10M</text>" in drawn
+    assert ": 12,000,000<" in drawn  # hovering shows all of it
