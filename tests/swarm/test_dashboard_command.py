@@ -25,6 +25,7 @@ from prime_p2p.recipe import Recipe
 EVIL = "<img src=x onerror=alert(1)>"
 EVIL_SOURCE = "<script>alert(2)</script>"
 LOST_WITHIN = 15_000  # milliseconds from a peer's sudden end until the page must say so
+SILENCE = 30_000  # after which a page takes its connection for dead
 PATIENT = 1000 * PATIENCE  # the same for all else
 
 
@@ -76,12 +77,14 @@ def test_a_browser_shows_a_public_run_as_it_goes_on_and_what_strangers_say_stays
             with browser() as started:
                 allowed = started.new_context(permissions=["clipboard-read", "clipboard-write"])
                 page = allowed.new_page()
+                page.clock.install()
                 seen = Watch(page)
                 look_at_the_run(page, url, f"{address}/run/{run}")
                 look_at_the_hostile_peer(page, url, hostile)
                 assert (seen.complaints, [one for one in seen.asked if not one.startswith(url)]) == ([], [])
                 assert f"{url}events" in seen.asked
 
+                look_at_a_dead_connection(page, dashboard)
                 dashboard.signal(signal.SIGINT)
                 page.wait_for_selector("text=Not connected to the dashboard since", timeout=PATIENT)
             assert (dashboard.wait(), dashboard.stderr) == (130, "")
@@ -126,6 +129,15 @@ def look_at_the_hostile_peer(page: Page, url: str, process: subprocess.Popen[str
     process.kill()
     page.wait_for_selector("#figures .bad >> text=lost", timeout=LOST_WITHIN)
     page.wait_for_selector("#events >> text=is gone without a word", timeout=LOST_WITHIN)
+
+
+def look_at_a_dead_connection(page: Page, dashboard: Process) -> None:
+    """Nothing comes, and nothing fails either."""
+    dashboard.signal(signal.SIGSTOP)
+    page.clock.fast_forward(SILENCE)
+    page.wait_for_selector("text=Not connected to the dashboard since", timeout=PATIENT)
+    dashboard.signal(signal.SIGCONT)
+    page.wait_for_selector(".banner", state="hidden", timeout=PATIENT)
 
 
 def test_what_cannot_be_shown_is_said_in_one_line(tmp_path: Path) -> None:

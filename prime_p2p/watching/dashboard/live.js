@@ -2,6 +2,7 @@
 // Keeps the parts of a page up to date with what the server sends, and copies what a button is for.
 
 const RETRY = 3000; // milliseconds
+const SILENCE = 20000; // milliseconds without a word of the server, which says one more often: the connection is dead
 const banner = document.querySelector(".banner");
 const waiting = new Map(); // parts that somebody is looking into just now, by id
 
@@ -31,21 +32,46 @@ function show() {
   }
 }
 
+let source = null;
+let asked = 0; // when the stream was last asked for
+let heard = Date.now(); // when the server last said something
+
+function hear() {
+  heard = Date.now();
+  banner.hidden = true;
+}
+
+function miss() {
+  if (!banner.hidden) return;
+  banner.textContent = `Not connected to the dashboard since ${new Date(heard).toLocaleTimeString()}; trying again`;
+  banner.hidden = false;
+}
+
 function listen() {
-  const source = new EventSource(document.body.dataset.events);
-  source.onopen = () => { banner.hidden = true; };
+  asked = Date.now();
+  source = new EventSource(document.body.dataset.events);
+  source.onopen = hear;
   source.onmessage = (message) => {
+    hear();
     const news = JSON.parse(message.data);
     waiting.set(news.part, news);
     show();
   };
+  source.addEventListener("quiet", hear);
   source.onerror = () => {
-    if (banner.hidden) {
-      banner.textContent = `Not connected to the dashboard since ${new Date().toLocaleTimeString()}; trying again`;
-      banner.hidden = false;
-    }
+    miss();
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY);
   };
+}
+
+// A connection may die without an error: the machine slept, or is in another network.
+function check() {
+  show();
+  if (source.readyState !== EventSource.CLOSED && Date.now() - Math.max(heard, asked) > SILENCE) {
+    miss();
+    source.close();
+    listen();
+  }
 }
 
 async function copy(text) {
@@ -74,5 +100,5 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 });
 
-setInterval(show, 500);
 listen();
+setInterval(check, 500);

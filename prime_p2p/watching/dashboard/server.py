@@ -152,7 +152,7 @@ class Dashboard:
         try:
             await within(STALL, response.prepare(request))
             while (news := reader.news()) is not None:
-                await within(STALL, response.write(news or b":\n\n"))
+                await within(STALL, response.write(news or b"event: quiet\ndata:\n\n"))
                 await self._turn_within(HEARTBEAT, reader)
         except (asyncio.TimeoutError, ConnectionError):
             if request.transport is not None:
