@@ -264,22 +264,6 @@ def verify(directory: DirArgument) -> int:
 
 
 @app.command()
-def status(
-    bootstrap: BootstrapOption,
-    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="Only this run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> int:
-    """Show who is in a run."""
-    from prime_p2p.monitor.text import status_table
-    from prime_p2p.status import look
-
-    logs.set_up()
-    heartbeats = look(bootstrap, run)
-    print(json.dumps(heartbeats, indent=2) if as_json else status_table(heartbeats))
-    return 0
-
-
-@app.command()
 def plan(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A TOML file, or the name of a built-in recipe.", show_default=False)

@@ -34,6 +34,7 @@ from prime_p2p.swarm.certificate import Certificate
 logger = logging.getLogger(__name__)
 
 RATE, STOCK = 256e3, 4e6  # bytes a second that one asker is given, and at once
+LEAST = 16e3  # bytes that an answer counts as, for what it takes to look
 RATE_OF_ALL, STOCK_OF_ALL = 1e6, 16e6  # and all of them together
 IDLE = 5.0  # seconds that an asker may be silent
 FELLOWS = 3  # that are asked what they have
@@ -101,7 +102,8 @@ class Exchange:
             await stream.send(Certificates(), payload, stall=IDLE)
 
     async def _in_turn(self, peer: str, size: int) -> None:
-        waits = self._allowance.take(peer, size), self._allowance_of_all.take("", size)
+        cost = max(LEAST, size)
+        waits = self._allowance.take(peer, cost), self._allowance_of_all.take("", cost)
         await asyncio.sleep(max(waits))
 
     # ---- taking

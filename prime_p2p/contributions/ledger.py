@@ -71,7 +71,7 @@ class Ledger:
     def held(self, since: int = 0) -> dict[int, bytes]:
         """The ids of the certificates from this outer step on, by the step that they lead on from; oldest first."""
         with self._lock:
-            return {step: place.id for step, place in sorted(self._places.items()) if step >= since}
+            return {step: self._places[step].id for step in sorted(step for step in self._places if step >= since)}
 
     def add(self, certificate: Certificate, *, ours: bool = False) -> bool:
         """Keep a certificate that was checked; False where there is one of its outer step, or it is too old.

@@ -1,8 +1,9 @@
-"""The commands that show a run: ``watch`` on a terminal, ``dashboard`` in a browser."""
+"""The commands that show a run: ``status`` once, ``watch`` on a terminal, ``dashboard`` in a browser."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prime_p2p.monitor import logs
-from prime_p2p.options import LOOPBACK, BootstrapOrNoneOption
+from prime_p2p.options import LOOPBACK, BootstrapOption, BootstrapOrNoneOption
 
 if TYPE_CHECKING:
     from prime_p2p.watching.watcher import Watcher
@@ -26,6 +27,22 @@ RunNameOption = Annotated[
     str | None,
     typer.Option("--run", metavar="NAME", help="Which run, where several are known there.", show_default=False),
 ]
+
+
+@app.command()
+def status(
+    bootstrap: BootstrapOption,
+    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="Only this run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show who is in a run."""
+    from prime_p2p.monitor.text import status_table
+    from prime_p2p.status import look
+
+    logs.set_up()
+    heartbeats = look(bootstrap, run)
+    print(json.dumps(heartbeats, indent=2) if as_json else status_table(heartbeats))
+    return 0
 
 
 @app.command()
