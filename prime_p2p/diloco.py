@@ -178,11 +178,10 @@ class DiLoCo:
 
     def _go_on_with_the_journal(self, watch: Watch) -> None:
         """Make the outer steps again that were made after the checkpoint, before a sudden end."""
-        state = self.state
-        if self.journal.path_from(state.step, state.digest):
+        if self.journal.path_from(self.state.step, self.state.digest):
             with self._keeping_progress() as moving:
                 moving()
-                replay(state, self.journal, self.terms, watch)
+                replay(self.state, self.journal, self.terms, watch)
 
     def checkpoint(self, position: int) -> Checkpoint:
         """All that is needed to go on from here, to be saved with ``Checkpoints``; ``position`` is the caller's own.

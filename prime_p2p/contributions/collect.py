@@ -58,14 +58,14 @@ def collect(bootstrap: Sequence[str], run: str | None, since: int) -> Collected:
 
 
 async def _collect(node: Node, run: str | None, since: int) -> Collected:
-    name = _the_one(await membership.runs(node), run)
+    name = the_one(await membership.runs(node), run)
     beats = await membership.heartbeats(node, name)
     peers = [peer for peer, beat in beats.items() if beat.protocol == PROTOCOL]
     collected = Collected(name, since, names={peer: beat.name for peer, beat in beats.items() if beat.name})
     return await ask_all(node, random.sample(peers, min(ASKED, len(peers))), collected)
 
 
-def _the_one(known: Sequence[str], run: str | None) -> str:
+def the_one(known: Sequence[str], run: str | None) -> str:
     """The run that is meant; ``run`` may be the name of a public one without its author."""
     meant = [name for name in known if run is None or run in (name, name.partition("/")[0])]
     if len(meant) == 1:

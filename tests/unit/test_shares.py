@@ -10,8 +10,9 @@ from certificates import ANNE, BOB, EVE, certificate
 
 from prime_p2p.contributions import report
 from prime_p2p.contributions.choice import Wanted
-from prime_p2p.contributions.collect import MOST_REJECTED, Collected
+from prime_p2p.contributions.collect import MOST_REJECTED, Collected, the_one
 from prime_p2p.contributions.shares import Share, shares
+from prime_p2p.errors import BadInput
 
 CERTIFICATES = [
     certificate(0, {ANNE: 30, BOB: 10}),
@@ -75,6 +76,20 @@ def test_what_was_rejected_is_bounded() -> None:
     assert len(found.rejected) == MOST_REJECTED
 
 
+def test_which_run_is_meant_is_found_or_said_in_one_line() -> None:
+    known = ["demo/RtbTMuUnjx33J9aGCtg83C", "tiny"]
+    assert the_one(known, "demo") == known[0]
+    assert the_one(known, "tiny") == the_one(["tiny"], None) == "tiny"
+    for there, run, complaint in (
+        (known, None, "several runs are there: demo/RtbTMuUnjx33J9aGCtg83C, tiny; give one of them as --run"),
+        (known, "other", "run 'other' is not known there"),
+        ([], None, "no run is known there"),
+    ):
+        with pytest.raises(BadInput) as raised:
+            the_one(there, run)
+        assert str(raised.value) == complaint
+
+
 # ---- what is fetched from whom
 
 
@@ -94,8 +109,8 @@ def test_of_two_certificates_that_which_more_peers_hold_is_wanted_and_of_equals_
 def test_orders_are_spread_over_the_holders_the_newest_first_and_bounded() -> None:
     held = dict.fromkeys(range(9), b"x")
     orders = Wanted({"a": held, "b": held, "c": {8: b"x"}}).orders(3)
-    assert sorted(len(order) for order in orders.values()) == [1, 3, 3] or sum(map(len, orders.values())) == 6
-    assert max(step for order in orders.values() for step in order) == 8
+    assert sorted(len(order) for order in orders.values()) == [3, 3]
+    assert {step for order in orders.values() for step in order} == set(range(3, 9))
     assert all(list(order) == sorted(order, reverse=True) for order in orders.values())
 
 
