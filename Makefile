@@ -27,11 +27,13 @@ help:
 swarm: $(RUN)
 	$(VENV)/bin/prime-p2p swarm $(ARGS)
 
+# The pure tests on all cores; those with processes of their own one after the other, each with the machine to itself.
 test: lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest tests/unit -n auto
+	$(VENV)/bin/python -m pytest tests/swarm tests/chaos
 
 unit: $(DEV)
-	$(VENV)/bin/python -m pytest tests/unit $(ARGS)
+	$(VENV)/bin/python -m pytest tests/unit -n auto $(ARGS)
 
 chaos: $(DEV)
 	$(VENV)/bin/python tests/chaos/chaos.py --minutes $(MINUTES) --report report.json $(ARGS)
