@@ -174,6 +174,18 @@ def test_no_figure_that_a_peer_may_tell_breaks_a_page(loss: float) -> None:
             Tags(html)
 
 
+def test_peers_that_give_themselves_one_name_are_told_apart() -> None:
+    view = run_of(3, steps=3)
+    view.looked({peer_id(1): beat(1, 3, START + 1, name="PEER-0")}, START + 1)
+    parts = shown(view)
+    for part in ("losses", "groups", "peers", "contributions"):
+        text = Tags(parts[part]).text
+        assert f"peer-0 …{peer_id(0)[-6:]}" in text
+        assert f"PEER-0 …{peer_id(1)[-6:]}" in text
+        assert "peer-2 …" not in text
+    assert f"PEER-0 …{peer_id(1)[-6:]}" in peer_page(view, view.peers[peer_id(0)])["steps"]
+
+
 def test_the_groups_say_who_was_in_them_and_who_holds_another_result() -> None:
     view = RunView("demo")
     view.looked({peer_id(number): beat(number, 2, START) for number in range(4)}, START)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from prime_p2p.monitor import parts
+from prime_p2p.watching.dashboard import pieces
 from prime_p2p.watching.view import PeerView, RunView
 
 MOST_ROUNDS = 30
@@ -29,13 +30,14 @@ def groups(view: RunView) -> str:
     rows = [(peer, cells) for peer, cells in rows if any(cell != _OUT for cell in cells)]
     if not rows:
         return parts.card("Groups of the last rounds", "", '<p class="nothing">No outer step is known yet.</p>')
+    labels = pieces.labels(view)
     old = len(rounds) - _NARROW_ROUNDS
     heads = "".join(
         f"<th scope=col{_old(place < old)}>{one['outer_step'] if one['outer_step'] % 5 == 0 else ''}</th>"
         for place, one in enumerate(rounds)
     )
     body = "".join(
-        f"<tr><th scope=row>{escape(peer.name)}</th>"
+        f"<tr><th scope=row>{escape(labels[peer.peer_id])}</th>"
         + "".join(
             f'<td class="{cell}{" old" if place < old else ""}"'
             f' title="outer step {rounds[place]["outer_step"]}: {_WORDS[cell]}">{_GLYPHS[cell]}</td>'

@@ -81,7 +81,10 @@ def _figures(view: RunView) -> str:
 
 def _losses(view: RunView, rounds: Sequence[Mapping[str, Any]]) -> str:
     told = [peer for peer in _by_name(view.peers.values()) if peer.steps][:MOST_CURVES]
-    train = [(peer.name, [(step, peer.steps[step].train_loss) for step in sorted(peer.steps)]) for peer in told]
+    labels = pieces.labels(view)
+    train = [
+        (labels[peer.peer_id], [(step, peer.steps[step].train_loss) for step in sorted(peer.steps)]) for peer in told
+    ]
     return parts.losses(train, view.validation()[-MOST_ROUNDS:], rounds)
 
 
@@ -109,17 +112,18 @@ def _traffic(view: RunView, rounds: Sequence[Mapping[str, Any]]) -> str:
 def _peers(view: RunView) -> str:
     peers = _by_name(view.peers.values())
     heads = ["Peer", "State", "Outer step", "Inner step", "Loss", "Tokens/s", "Up", "Down", "Group", "Compute", "Holds"]
-    rows = [_row(peer) for peer in peers[:MOST_ROWS]]
+    labels = pieces.labels(view)
+    rows = [_row(peer, labels[peer.peer_id]) for peer in peers[:MOST_ROWS]]
     more = f'<p class="note">and {len(peers) - MOST_ROWS:,} peers more</p>' if len(peers) > MOST_ROWS else ""
     return parts.card("Peers", "", parts.table(heads, rows, numbers=range(2, 10)) + more)
 
 
-def _row(peer: PeerView) -> list[str]:
+def _row(peer: PeerView, label: str) -> list[str]:
     doing, last = peer.now, peer.last
     sent, received = peer.rates
     inner = f"{doing.inner_step:,} of {doing.inner_steps:,}" if doing and doing.inner_steps and not peer.gone else "–"
     return [
-        f'<a href="peer/{quote(peer.peer_id, safe="")}">{escape(peer.name)}</a>',
+        f'<a href="peer/{quote(peer.peer_id, safe="")}">{escape(label)}</a>',
         pieces.state(peer),
         f"{peer.outer_step:,}",
         inner,

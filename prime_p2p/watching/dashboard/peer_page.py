@@ -72,10 +72,10 @@ def _losses(peer: PeerView) -> str:
 
 
 def _steps(view: RunView, peer: PeerView) -> str:
-    rows = []
+    rows, labels = [], pieces.labels(view)
     for step in sorted(peer.steps, reverse=True)[:SHOWN_STEPS]:
         made = peer.steps[step]
-        others = [_name(view, other) for other in made.group if other != peer.peer_id]
+        others = [labels.get(other, f"…{other[-8:]}") for other in made.group if other != peer.peer_id]
         rows.append(
             [
                 f"{step:,}",
@@ -90,11 +90,6 @@ def _steps(view: RunView, peer: PeerView) -> str:
     heads = ["Outer step", "Made with", "Attempts", "Loss", "Tokens", "Time", "Digest"]
     note = f"Its last {SHOWN_STEPS}, the newest first." if len(peer.steps) > SHOWN_STEPS else "The newest first."
     return parts.card("Outer steps", note, parts.table(heads, rows, numbers=range(2, 6)))
-
-
-def _name(view: RunView, peer_id: str) -> str:
-    known = view.peers.get(peer_id)
-    return known.name if known else f"…{peer_id[-8:]}"
 
 
 def _places(peer: PeerView) -> str:

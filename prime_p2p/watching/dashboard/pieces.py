@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
 
@@ -9,11 +10,20 @@ from prime_p2p.monitor import parts
 from prime_p2p.monitor.charts import Axes, Series, bar_chart, clock_time, legend
 from prime_p2p.monitor.text import size
 from prime_p2p.watching.figures import compact
-from prime_p2p.watching.view import Event, PeerView
+from prime_p2p.watching.view import Event, PeerView, RunView
 
 SHOWN_EVENTS = 40
 _BAD = ("lost", "fork", "dropped")
 _GOOD = ("joined", "healed")
+
+
+def labels(view: RunView) -> dict[str, str]:
+    """What to call each peer, by its id: those who give themselves one name are told apart by the ends of their ids."""
+    named = Counter(peer.name.casefold() for peer in view.peers.values())
+    return {
+        peer.peer_id: peer.name if named[peer.name.casefold()] == 1 else f"{peer.name} …{peer.peer_id[-6:]}"
+        for peer in view.peers.values()
+    }
 
 
 def state(peer: PeerView) -> str:
