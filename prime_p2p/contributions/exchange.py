@@ -40,7 +40,7 @@ IDLE = 5.0  # seconds that an asker may be silent
 FELLOWS = 3  # that are asked what they have
 PAUSE = 10.0  # seconds between two answers that are fetched: 1.5 MiB a minute
 LONGEST_PAUSE = 600.0  # seconds between two looks at what fellows have, where there is nothing to take
-RECENT = 256  # outer steps that a look is about, but for those after the longest pause
+RECENT = 256  # outer steps that a look is about; one in each of the longest pauses is about all of them
 
 
 class Exchange:
@@ -109,15 +109,18 @@ class Exchange:
     # ---- taking
 
     async def _keep_looking(self) -> None:
-        pause, since = PAUSE, 0
+        loop = asyncio.get_running_loop()
+        pause, whole_look_at = PAUSE, loop.time()
         while True:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             fellows = self._fellows()
             if not fellows:
                 continue
+            since = max(0, self._step() - RECENT)
+            if loop.time() >= whole_look_at:
+                since, whole_look_at = 0, loop.time() + LONGEST_PAUSE
             took = await self._look(random.sample(fellows, min(FELLOWS, len(fellows))), since)
             pause = PAUSE if took else min(2 * pause, LONGEST_PAUSE)
-            since = 0 if pause == LONGEST_PAUSE else max(0, self._step() - RECENT)
 
     async def _look(self, fellows: list[str], since: int) -> bool:
         """Take what these have and we lack of outer steps that lie behind us; whether there was anything."""
