@@ -315,7 +315,7 @@ class Swarm:
         Raises BadInput where another process turns out to be this peer, and PrimeError where there is no network left.
         """
         self._check_identity()
-        round_ = self._runner.make_round(mine, update, ev.Ready(weight, self.options.bandwidth, terms))
+        round_ = self._runner.make_round(mine, update, ev.Ready(weight, float(self.options.bandwidth), terms))
         result = self.call(round_, ROUND_DEADLINE)
         if result.group is None and not self.node.alive:
             raise PrimeError(

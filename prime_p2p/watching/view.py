@@ -127,12 +127,13 @@ class RunView:
 
     @property
     def outer_step(self) -> int:
-        return max((peer.outer_step for peer in self.peers.values()), default=0)
+        """Where the run is, as far as more than one peer says so."""
+        return _said(peer.outer_step for peer in self.peers.values())
 
     @property
     def tokens(self) -> int:
-        """Contributed to the run, by the heartbeat that says most."""
-        return max((peer.beat.tokens for peer in self.peers.values()), default=0)
+        """Contributed to the run, as far as more than one peer says so."""
+        return _said(peer.beat.tokens for peer in self.peers.values())
 
     @property
     def loss(self) -> float | None:
@@ -202,12 +203,12 @@ class RunView:
     def rounds(self) -> list[dict[str, Any]]:
         """An entry for each outer step that is known, see ``report.rounds_of``."""
         self._look_at_stale_steps()
-        return [self._rounds[step] for step in sorted(self._rounds)]
+        return [self._rounds[step] for step in sorted(self._rounds) if step <= self.outer_step + 1]
 
     def validation(self) -> list[tuple[int, float]]:
         """The validation loss at each outer step where one is known."""
         self._look_at_stale_steps()
-        return sorted(self._validation.items())
+        return sorted((step, loss) for step, loss in self._validation.items() if step <= self.outer_step + 1)
 
     def losses(self) -> dict[str, Any]:
         """The loss curves, see ``report.loss_curves``; those of training by peer id, since two may have one name."""
@@ -327,6 +328,13 @@ class RunView:
 
 def _result(peer: PeerView, steps: Iterable[RoundMetrics]) -> PeerResult:
     return PeerResult(peer.peer_id, peer.peer_id, not peer.gone, peer.state, tuple(steps))
+
+
+def _said(values: Iterable[int]) -> int:
+    """The largest of what peers say of the run; of three and more the second largest, so that a single one that errs,
+    or lies, moves nothing."""
+    largest = sorted(values, reverse=True)[:3]
+    return largest[1] if len(largest) > 2 else max(largest, default=0)
 
 
 def newer(events: Iterable[Event], number: int) -> list[Event]:

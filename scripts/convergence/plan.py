@@ -30,7 +30,11 @@ OUTER = tuple(
 )
 AVERAGING = diloco(inner_steps=OFTEN.inner_steps, outer_rate=1.0, momentum=0.0)
 """The mean of the peers' parameters, without an outer optimizer."""
-MUON = (Arm("data-parallel", optimizer="muon"), diloco(optimizer="muon"))
+MUON = (
+    Arm("data-parallel", optimizer="muon"),
+    diloco(optimizer="muon"),
+    diloco(inner_steps=OFTEN.inner_steps, optimizer="muon"),
+)
 LARGE = 16
 LARGE_BATCHES = (
     Arm("data-parallel", batch=LARGE),
@@ -74,9 +78,11 @@ PLAN: tuple[Stage, ...] = (
     *(Stage(arm, 3) for arm in (DATA_PARALLEL, INT8, FP32, ALONE, OFTEN, ELASTIC)),
     *(Stage(arm, 1) for arm in LARGE_BATCHES),
     Stage(INT4, 3),
+    *(Stage(arm, 3) for arm in MUON),
     *(Stage(arm, 1) for arm in (LOSSY, *LOSSY_OTHERWISE)),
-    *(Stage(arm, 1) for arm in (*PERIODS[1:], AVERAGING, *OUTER, *MUON, ALONE_LONGER)),
-    *(Stage(arm, 3) for arm in (*PERIODS[1:], *LARGE_BATCHES, LOSSY, *LOSSY_OTHERWISE, AVERAGING, *MUON, ALONE_LONGER)),
+    *(Stage(arm, 3) for arm in (LOSSY, *LOSSY_OTHERWISE)),
+    *(Stage(arm, 1) for arm in (*PERIODS[1:], AVERAGING, *OUTER, ALONE_LONGER)),
+    *(Stage(arm, 3) for arm in (*PERIODS[1:], *LARGE_BATCHES, AVERAGING, ALONE_LONGER)),
     *(Stage(arm, 5) for arm in (INT8, FP32, INT4, DATA_PARALLEL)),
     *(Stage(arm, 3) for arm in OUTER),
 )

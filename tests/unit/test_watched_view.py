@@ -22,12 +22,17 @@ def of_three(step: int = 5) -> RunView:
     return view
 
 
-def test_a_run_is_its_peers_and_what_the_furthest_of_them_say() -> None:
+def test_a_run_is_its_peers_and_where_the_furthest_of_them_say_that_it_is_unless_only_one_does() -> None:
     view = of_three(5)
     view.looked({ONE: beat(0, 6, START + 1), TWO: beat(1, 5, START + 1)}, START + 1)
-    assert (view.name, view.outer_step, view.tokens) == ("demo", 6, 6 * 40_000)
+    assert (view.name, view.outer_step, view.tokens) == ("demo", 5, 5 * 40_000)
     assert [peer.peer_id for peer in view.present] == [ONE, TWO, THREE]
     assert kinds(view) == ["joined"] * 3
+    view.heard(ONE, [made(step, (ONE,), val_loss=0.1) for step in (6, 7, 2**62)], START + 2)
+    view.heard(TWO, [made(6, (TWO,))], START + 2)
+    assert view.outer_step == 6
+    assert [one["outer_step"] for one in view.rounds()] == [6, 7]
+    assert [step for step, _ in view.validation()] == [6, 7]
 
 
 def test_a_peer_that_leaves_says_so_and_one_without_a_heartbeat_is_lost_and_both_may_come_back() -> None:
@@ -106,7 +111,8 @@ def test_rounds_and_validation_losses_follow_what_is_told_later() -> None:
 
 def test_what_is_kept_of_a_peer_and_of_those_that_are_gone_is_bounded() -> None:
     view = of_three()
-    view.heard(ONE, [made(step, (ONE,)) for step in range(MOST_STEPS + 10)], START)
+    for peer in (ONE, TWO):
+        view.heard(peer, [made(step, (peer,)) for step in range(MOST_STEPS + 10)], START)
     assert sorted(view.peers[ONE].steps) == list(range(10, MOST_STEPS + 10))
     assert view.rounds()[0]["outer_step"] == 10
     many = {peer_id(number): beat(number, 1, START) for number in range(views.MOST_GONE + 50)}
