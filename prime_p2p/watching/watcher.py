@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from prime_p2p.contributions.collect import ASKED, Collected, ask_all
 from prime_p2p.errors import BadInput, Unreachable
 from prime_p2p.network import clock, tasks
 from prime_p2p.network.deadline import within
@@ -15,6 +17,7 @@ from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.streams import StreamClosed, StreamError
 from prime_p2p.public import manifest_records
 from prime_p2p.public.manifest import SignedManifest
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.membership import peers_key, read_heartbeat, runs
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.watching.messages import NEWS, AskNews, NewsLines, protocol, read
@@ -65,6 +68,15 @@ class Watcher:
             with suppress(asyncio.TimeoutError):
                 await within(timeout, self._changed.wait_for(lambda: self.view.version != since))
         return self.view.version
+
+    async def certificates(self, since: int) -> list[Certificate]:
+        """What groups have signed of the outer steps from ``since`` on, in their order, checked.
+
+        Raises Unreachable where no peer answers.
+        """
+        peers = [peer.peer_id for peer in self.view.present]
+        some = random.sample(peers, min(ASKED, len(peers)))
+        return (await ask_all(self._node, some, Collected(self._run, since))).certificates
 
     # ---- heartbeats and manifest
 

@@ -80,7 +80,7 @@ def test_a_peer_that_was_killed_starts_again_at_once_on_a_busy_machine_and_nothi
         assert again.wait() == 0
         assert not list(Path(temporary).glob("prime-p2p-*"))
         kept = {path.name for path in (tmp_path / "peer").iterdir()}
-    made = {"certificates", "checkpoints", "journal", "metrics.jsonl", "samples.jsonl"}
+    made = {"checkpoints", "journal", "metrics.jsonl", "samples.jsonl"}
     assert kept == made | {".lock", "identity.key", "peers.json"}
 
 

@@ -17,13 +17,17 @@ from xml.etree import ElementTree
 import pytest
 import uvloop
 from aiohttp.test_utils import TestClient, TestServer
+from certificates import ANNE, BOB, EVE, certificate
 from public_runs import TINY, author, signed
 from watched_runs import START, beat, digest, made, now, peer_id, run_of
 
 from prime_p2p.errors import BadInput
 from prime_p2p.public.manifest import ChangeEntry
 from prime_p2p.recipe import Recipe
+from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.watching.dashboard import about, server
+from prime_p2p.watching.dashboard.certified import AGAIN, Certificates
+from prime_p2p.watching.dashboard.contributions import contributions
 from prime_p2p.watching.dashboard.feed import Feed, Reader
 from prime_p2p.watching.dashboard.groups import groups
 from prime_p2p.watching.dashboard.history import MOST, History, Sample
@@ -75,6 +79,12 @@ class Watched:
     def __init__(self, view: RunView) -> None:
         self.view = view
         self.signed = None
+        self.found: list[Certificate] = []
+        self.asked: list[int] = []
+
+    async def certificates(self, since: int) -> list[Certificate]:
+        self.asked.append(since)
+        return [one for one in self.found if one.group.step + 1 >= since]
 
     async def change(self, since: int, timeout: float) -> int:
         deadline = time.monotonic() + timeout
@@ -184,6 +194,27 @@ def test_peers_that_give_themselves_one_name_are_told_apart() -> None:
         assert f"PEER-0 …{peer_id(1)[-6:]}" in text
         assert "peer-2 …" not in text
     assert f"PEER-0 …{peer_id(1)[-6:]}" in peer_page(view, view.peers[peer_id(0)])["steps"]
+
+
+def test_contributions_are_what_groups_have_signed_as_soon_as_there_are_certificates() -> None:
+    watched = Watched(run_of(2, steps=3))
+    certificates = Certificates(watched)  # type: ignore[arg-type]
+
+    async def collect() -> None:
+        await certificates._collect()
+
+    asyncio.run(collect())
+    assert "as far as seen here" in contributions(watched.view, certificates.certified)
+    watched.found = [certificate(step, {ANNE: 100, BOB: 300}) for step in range(40)] + [certificate(40, {EVE: 10**9})]
+    asyncio.run(collect())
+    told = Tags(contributions(watched.view, certificates.certified)).text
+    assert "have signed for, outer steps 1 to 41." in told
+    for peer, share in ((BOB, "12,00075.0%"), (ANNE, "4,00025.0%")):
+        assert f"…{peer.peer_id[-8:]}{share}" in told
+    assert EVE.peer_id[-8:] not in told
+    asyncio.run(collect())
+    assert watched.asked == [1, 1, 41 - AGAIN]
+    assert certificates.certified.first == 1
 
 
 def test_the_groups_say_who_was_in_them_and_who_holds_another_result() -> None:

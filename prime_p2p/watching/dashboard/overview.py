@@ -11,6 +11,7 @@ from prime_p2p.monitor import parts
 from prime_p2p.monitor.charts import TIME, Axes, Series, clock_time, line_chart
 from prime_p2p.public.manifest import SignedManifest
 from prime_p2p.watching.dashboard import about, pieces
+from prime_p2p.watching.dashboard.certified import NOTHING, Certified
 from prime_p2p.watching.dashboard.contributions import contributions
 from prime_p2p.watching.dashboard.groups import groups
 from prime_p2p.watching.dashboard.history import History
@@ -22,7 +23,14 @@ MOST_ROWS = 100  # of the table of peers
 SILENT = 20.0  # seconds without a look at the network, after which the page says so
 
 
-def overview(view: RunView, history: History, signed: SignedManifest | None, at: str, now: float) -> dict[str, str]:
+def overview(
+    view: RunView,
+    history: History,
+    signed: SignedManifest | None,
+    at: str,
+    now: float,
+    certified: Certified = NOTHING,
+) -> dict[str, str]:
     """All of them; ``at`` is the address to join by, ``now`` unix seconds."""
     rounds = view.rounds()[-MOST_ROUNDS:]
     return {
@@ -37,7 +45,7 @@ def overview(view: RunView, history: History, signed: SignedManifest | None, at:
         "phases": parts.phases(rounds),
         "traffic": _traffic(view, rounds),
         "peers": _peers(view),
-        "contributions": contributions(view),
+        "contributions": contributions(view, certified),
         "events": pieces.events(view.events),
         "about": about.described(view, signed),
     }

@@ -13,9 +13,10 @@ from aiohttp import web
 
 from prime_p2p.errors import BadInput
 from prime_p2p.monitor.style import STYLE
-from prime_p2p.network import clock
+from prime_p2p.network import clock, tasks
 from prime_p2p.network.deadline import within
 from prime_p2p.watching.dashboard import about, page
+from prime_p2p.watching.dashboard.certified import Certificates
 from prime_p2p.watching.dashboard.feed import Feed, Reader
 from prime_p2p.watching.dashboard.history import History, Sample
 from prime_p2p.watching.dashboard.overview import overview
@@ -72,6 +73,7 @@ class Dashboard:
         self._bootstrap = bootstrap
         self._host = host
         self._history = History()
+        self._certificates = Certificates(watcher)
         self.readers = 0
         """Browsers that are kept up to date."""
 
@@ -98,6 +100,13 @@ class Dashboard:
 
     async def keep(self) -> None:
         """Keep the pages up to date, for ever."""
+        collecting = asyncio.create_task(self._certificates.keep())
+        try:
+            await self._keep_turning()
+        finally:
+            await tasks.end([collecting])
+
+    async def _keep_turning(self) -> None:
         version = -1
         while True:
             view = self._watcher.view
@@ -113,7 +122,7 @@ class Dashboard:
         if name == _RUN:
             signed = self._watcher.signed
             at = about.address(view.run, self._bootstrap, signed)
-            return overview(view, self._history, signed, at, clock.now())
+            return overview(view, self._history, signed, at, clock.now(), self._certificates.certified)
         peer = view.peers.get(name)
         return None if peer is None else peer_page(view, peer)
 
