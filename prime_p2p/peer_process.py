@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.serving import NewsServer
 from prime_p2p.doctor.facts import Space
 from prime_p2p.doctor.machine import memory
 from prime_p2p.errors import BadInput
@@ -34,8 +36,6 @@ from prime_p2p.swarm.swarm import Leaving, Swarm, SwarmOptions
 from prime_p2p.temporary import TemporaryFolder
 from prime_p2p.terms import Course, Terms
 from prime_p2p.training.ranks.launch import Launch
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.serving import NewsServer
 
 if TYPE_CHECKING:
     import torch

@@ -23,13 +23,13 @@ import psutil
 import uvloop
 
 from prime_p2p.bench.tables import table
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.messages import NEWS, AskNews, NewsLines, protocol
+from prime_p2p.bulletin.serving import NewsServer
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
 from prime_p2p.network.node import Node, NodeConfig, peer_of
 from prime_p2p.network.streams import Stream
 from prime_p2p.temporary import TemporaryFolder
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.messages import NEWS, AskNews, NewsLines, protocol
-from prime_p2p.watching.serving import NewsServer
 from prime_p2p.watching.watcher import ASK_EVERY
 
 RUN = "cost"

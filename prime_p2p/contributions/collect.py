@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from prime_p2p.contributions.choice import Wanted
 from prime_p2p.contributions.conversation import FAILURES, Given, ask_certificates, ask_held
 from prime_p2p.contributions.messages import MOST_STEPS
-from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.errors import Unreachable
 from prime_p2p.network.frames import one_line
 from prime_p2p.network.node import Node
 from prime_p2p.network.version import PROTOCOL
@@ -58,21 +58,11 @@ def collect(bootstrap: Sequence[str], run: str | None, since: int) -> Collected:
 
 
 async def _collect(node: Node, run: str | None, since: int) -> Collected:
-    name = the_one(await membership.runs(node), run)
+    name = membership.which(await membership.runs(node), run)
     beats = await membership.heartbeats(node, name)
     peers = [peer for peer, beat in beats.items() if beat.protocol == PROTOCOL]
     collected = Collected(name, since, names={peer: beat.name for peer, beat in beats.items() if beat.name})
     return await ask_all(node, random.sample(peers, min(ASKED, len(peers))), collected)
-
-
-def the_one(known: Sequence[str], run: str | None) -> str:
-    """The run that is meant; ``run`` may be the name of a public one without its author."""
-    meant = [name for name in known if run is None or run in (name, name.partition("/")[0])]
-    if len(meant) == 1:
-        return meant[0]
-    if not meant:
-        raise BadInput("no run is known there" if run is None else f"run {run!r} is not known there")
-    raise BadInput(f"several runs are there: {', '.join(meant)}; give one of them as --run")
 
 
 async def ask_all(node: Node, peers: Sequence[str], collected: Collected) -> Collected:

@@ -17,7 +17,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -61,6 +61,10 @@ class Progress:
     group_size: int
     bytes_sent: int
     state: State
+
+    def in_phase(self, state: State, group_size: int) -> Progress:
+        """The same in another state, and in a group of this size where there is one."""
+        return replace(self, state=state, group_size=group_size or self.group_size)
 
 
 @dataclass(frozen=True)

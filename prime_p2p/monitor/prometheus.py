@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from prime_p2p.errors import BadInput, PrimeError
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import PHASES, RoundMetrics
+from prime_p2p.monitor.reporter import Silent
 from prime_p2p.network import dropped
 
 _PREFIX = "prime_p2p"
@@ -90,7 +91,7 @@ def node_registry(run: str, gauges: Gauges) -> CollectorRegistry:
     return registry
 
 
-class PrometheusReporter:
+class PrometheusReporter(Silent):
     """A ``monitor.reporter.Reporter`` that keeps a peer's metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -124,9 +125,6 @@ class PrometheusReporter:
         self._given_bytes = counter("given_state_bytes", "Updates and snapshots given to others.")
         self._phases = counter("phase_seconds", "Time of outer steps, by phase.", ["phase"])
 
-    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
-        return
-
     def progress(self, progress: Progress) -> None:
         self._state.state(progress.state.value)
         self._outer_step.set(progress.outer_step)
@@ -158,15 +156,3 @@ class PrometheusReporter:
 
     def missed(self) -> None:
         self._missed.inc()
-
-    def log(self, text: str) -> None:
-        return
-
-    def note(self, text: str) -> None:
-        return
-
-    def long_work(self, text: str) -> None:
-        return
-
-    def done(self, outer_step: int, digest: bytes) -> None:
-        return

@@ -43,7 +43,38 @@ class Reporter(Protocol):
     def done(self, outer_step: int, digest: bytes) -> None: ...
 
 
-class EventReporter:
+class Silent:
+    """A reporter that has no use for anything: others are made of it."""
+
+    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
+        return
+
+    def progress(self, progress: Progress) -> None:
+        return
+
+    def phase(self, state: State, group_size: int) -> None:
+        return
+
+    def outer_step(self, metrics: RoundMetrics) -> None:
+        return
+
+    def missed(self) -> None:
+        return
+
+    def log(self, text: str) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        return
+
+    def long_work(self, text: str) -> None:
+        return
+
+    def done(self, outer_step: int, digest: bytes) -> None:
+        return
+
+
+class EventReporter(Silent):
     """Event lines on standard output, see ``monitor.events``."""
 
     def __init__(self, writer: EventWriter) -> None:
@@ -62,17 +93,7 @@ class EventReporter:
         self._writer.progress(progress)
 
     def phase(self, state: State, group_size: int) -> None:
-        last = self._last
-        self._last = Progress(
-            last.outer_step,
-            last.inner_step,
-            last.inner_steps,
-            last.loss,
-            last.tokens_per_second,
-            group_size or last.group_size,
-            last.bytes_sent,
-            state,
-        )
+        self._last = self._last.in_phase(state, group_size)
         try:
             self._writer.progress(self._last)
         except OutputLost as lost:
@@ -81,14 +102,8 @@ class EventReporter:
     def outer_step(self, metrics: RoundMetrics) -> None:
         self._writer.outer_step(metrics)
 
-    def missed(self) -> None:
-        return
-
     def log(self, text: str) -> None:
         self._writer.log(text)
-
-    def note(self, text: str) -> None:
-        return
 
     def long_work(self, text: str) -> None:
         try:
@@ -100,7 +115,7 @@ class EventReporter:
         self._writer.done(outer_step, digest.hex())
 
 
-class PlainReporter:
+class PlainReporter(Silent):
     """A line an outer step on standard output, and one every ten seconds in between."""
 
     def __init__(self) -> None:
@@ -120,9 +135,6 @@ class PlainReporter:
                 f"loss {loss}, {progress.tokens_per_second:,.0f} tokens/s"
             )
 
-    def phase(self, state: State, group_size: int) -> None:
-        return
-
     def outer_step(self, metrics: RoundMetrics) -> None:
         loss = "-" if metrics.train_loss is None else f"{metrics.train_loss:.4f}"
         validation = "" if metrics.val_loss is None else f", validation loss {metrics.val_loss:.4f}"
@@ -131,9 +143,6 @@ class PlainReporter:
             f"{metrics.seconds.total:.1f} s, {metrics.compute_share:.0%} of it computing, "
             f"{metrics.bytes_sent / 1e6:.1f} MB sent, digest {metrics.digest[:12]}"
         )
-
-    def missed(self) -> None:
-        return
 
     def log(self, text: str) -> None:
         self._say(text)

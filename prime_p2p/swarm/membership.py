@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Protocol
 
@@ -326,6 +326,19 @@ async def runs(node: Node) -> list[str]:
     """The names of the runs whose peers, or authors, say that there are."""
     said = (value.get("run") for value in (await node.lookup(RUNS)).values())
     return sorted({name for name in said if isinstance(name, str) and re.fullmatch(RUN_ID, name)})[:MOST_RUNS]
+
+
+def which(known: Sequence[str], wanted: str | None) -> str:
+    """The one of the ``known`` runs that is wanted; a public one may be named without its author. Raises BadInput."""
+    fitting = [run for run in known if wanted is None or wanted in (run, run.partition("/")[0])]
+    if len(fitting) == 1:
+        return fitting[0]
+    there = ", ".join(sorted(known)) or "none"
+    if not fitting:
+        if wanted is None:
+            raise BadInput("no run is known there: none of its peers is there, or the address is of another network")
+        raise BadInput(f"run {wanted} is not known there; known are: {there}")
+    raise BadInput(f"several runs are known there, name one of them with --run: {', '.join(fitting)}")
 
 
 async def heartbeats(node: Node, run: str, copies: int | None = None) -> dict[str, Heartbeat]:

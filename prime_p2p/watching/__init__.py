@@ -1,1 +1,1 @@
-"""Seeing a run from outside: what a peer tells whoever watches, and what watchers make of it."""
+"""Seeing a run from outside: what a watcher makes of heartbeats and of what peers tell, on a terminal or a web page."""

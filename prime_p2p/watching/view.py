@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from prime_p2p.bulletin.messages import Missed, News, Now
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.monitor.report import PeerResult, loss_curves, rounds_of
 from prime_p2p.network import dropped
 from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
-from prime_p2p.watching.messages import Missed, News, Now
 
 MOST_STEPS = 200  # outer steps that are kept of each peer
 MOST_EVENTS = 500

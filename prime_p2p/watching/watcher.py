@@ -8,8 +8,9 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from prime_p2p.bulletin.messages import NEWS, AskNews, NewsLines, protocol, read
 from prime_p2p.contributions.collect import ASKED, Collected, ask_all
-from prime_p2p.errors import BadInput, Unreachable
+from prime_p2p.errors import Unreachable
 from prime_p2p.network import clock, tasks
 from prime_p2p.network.deadline import within
 from prime_p2p.network.frames import FrameError
@@ -18,9 +19,8 @@ from prime_p2p.network.streams import StreamClosed, StreamError
 from prime_p2p.public import manifest_records
 from prime_p2p.public.manifest import SignedManifest
 from prime_p2p.swarm.certificate import Certificate
-from prime_p2p.swarm.membership import peers_key, read_heartbeat, runs
+from prime_p2p.swarm.membership import peers_key, read_heartbeat, runs, which
 from prime_p2p.temporary import TemporaryFolder
-from prime_p2p.watching.messages import NEWS, AskNews, NewsLines, protocol, read
 from prime_p2p.watching.view import RunView
 
 logger = logging.getLogger(__name__)
@@ -190,16 +190,3 @@ async def watching(bootstrap: Sequence[str], run: str | None) -> AsyncIterator[W
                 await watcher.close()
         finally:
             await node.close()
-
-
-def which(known: Sequence[str], wanted: str | None) -> str:
-    """The one of the ``known`` runs that is wanted; a public one may be named without its author. Raises BadInput."""
-    fitting = [run for run in known if wanted is None or wanted in (run, run.partition("/")[0])]
-    if len(fitting) == 1:
-        return fitting[0]
-    there = ", ".join(sorted(known)) or "none"
-    if not fitting:
-        if wanted is None:
-            raise BadInput("no run is known there: none of its peers is there, or the address is of another network")
-        raise BadInput(f"run {wanted} is not known there; known are: {there}")
-    raise BadInput(f"several runs are known there, name one of them with --run: {', '.join(fitting)}")

@@ -145,7 +145,7 @@ def test_what_a_group_has_signed_reaches_late_joiners_and_whoever_looks_and_noth
         assert len(found["asked"]) == 4
         assert [(one["peer_id"], one["outer_step"]) for one in found["rejected"]] == [(liar.peer_id, 1)]
         assert unknown == 2
-        assert complaint.splitlines() == ["prime-p2p: run 'other' is not known there"]
+        assert complaint.splitlines() == [f"prime-p2p: run other is not known there; known are: {RUN}"]
         for one in peers:
             await one.runner.close()
 

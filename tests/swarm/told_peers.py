@@ -17,12 +17,12 @@ from pathlib import Path
 
 import uvloop
 
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.serving import NewsServer
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.swarm.membership import Membership, first_heartbeat
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.serving import NewsServer
 
 INNER_STEPS = 100
 

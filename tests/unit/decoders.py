@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from prime_p2p.agreement import first_difference
 from prime_p2p.allreduce import butterfly
 from prime_p2p.allreduce.codec import BlockVector
+from prime_p2p.bulletin import messages as watching
 from prime_p2p.contributions import messages as contributions
 from prime_p2p.contributions.messages import WrongAnswer
 from prime_p2p.errors import BadInput
@@ -42,7 +43,6 @@ from prime_p2p.state import messages as state
 from prime_p2p.swarm import membership
 from prime_p2p.swarm import messages as say
 from prime_p2p.swarm.certificate import BadCertificate, Certificate
-from prime_p2p.watching import messages as watching
 
 ALICE = Identity(Ed25519PrivateKey.from_private_bytes(bytes(32)), Path("alice"))
 ALICE_ID = PeerID.from_base58(ALICE.peer_id)

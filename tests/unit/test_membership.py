@@ -1,7 +1,10 @@
-"""How often a peer says that it is there, and looks at what others say."""
+"""How often a peer says that it is there, and looks at what others say; which run is meant."""
 
 from __future__ import annotations
 
+import pytest
+
+from prime_p2p.errors import BadInput
 from prime_p2p.swarm.membership import (
     BEAT_EVERY,
     BEAT_GAP,
@@ -11,6 +14,7 @@ from prime_p2p.swarm.membership import (
     beat_gap,
     beat_pause,
     look_pause,
+    which,
 )
 
 
@@ -26,3 +30,17 @@ def test_heartbeats_get_rarer_too_but_there_is_always_one_that_holds() -> None:
     for others in (2 * FEW, 100, 10**6):
         assert BEAT_EVERY < beat_pause(others) <= BEAT_LIVES / 3
         assert beat_gap(others) <= beat_pause(others)
+
+
+def test_which_run_is_meant_is_found_or_said_in_one_line() -> None:
+    known = ["demo/RtbTMuUnjx33J9aGCtg83C", "tiny"]
+    assert which(known, "demo") == known[0]
+    assert which(known, "tiny") == which(["tiny"], None) == "tiny"
+    for there, run, complaint in (
+        (known, None, "several runs are known there, name one of them with --run: demo/RtbTMuUnjx33J9aGCtg83C, tiny"),
+        (known, "other", "run other is not known there; known are: demo/RtbTMuUnjx33J9aGCtg83C, tiny"),
+        ([], None, "no run is known there: none of its peers is there, or the address is of another network"),
+    ):
+        with pytest.raises(BadInput) as raised:
+            which(there, run)
+        assert str(raised.value) == complaint

@@ -10,9 +10,8 @@ from certificates import ANNE, BOB, EVE, certificate
 
 from prime_p2p.contributions import report
 from prime_p2p.contributions.choice import Wanted
-from prime_p2p.contributions.collect import MOST_REJECTED, Collected, the_one
+from prime_p2p.contributions.collect import MOST_REJECTED, Collected
 from prime_p2p.contributions.shares import Share, shares
-from prime_p2p.errors import BadInput
 
 CERTIFICATES = [
     certificate(0, {ANNE: 30, BOB: 10}),
@@ -74,20 +73,6 @@ def test_what_was_rejected_is_bounded() -> None:
     for step in range(2 * MOST_REJECTED):
         found.reject(EVE.peer_id, step, "no")
     assert len(found.rejected) == MOST_REJECTED
-
-
-def test_which_run_is_meant_is_found_or_said_in_one_line() -> None:
-    known = ["demo/RtbTMuUnjx33J9aGCtg83C", "tiny"]
-    assert the_one(known, "demo") == known[0]
-    assert the_one(known, "tiny") == the_one(["tiny"], None) == "tiny"
-    for there, run, complaint in (
-        (known, None, "several runs are there: demo/RtbTMuUnjx33J9aGCtg83C, tiny; give one of them as --run"),
-        (known, "other", "run 'other' is not known there"),
-        ([], None, "no run is known there"),
-    ):
-        with pytest.raises(BadInput) as raised:
-            the_one(there, run)
-        assert str(raised.value) == complaint
 
 
 # ---- what is fetched from whom

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from watched_runs import digest, made
 
+from prime_p2p.bulletin import bulletin as bulletins
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.messages import MOST_LINES, MOST_PACKED, MOST_UNPACKED, Missed, Now, line, packed, read
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.network.frames import FrameError
-from prime_p2p.watching import bulletin as bulletins
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.messages import MOST_LINES, MOST_PACKED, MOST_UNPACKED, Missed, Now, line, packed, read
 
 PROGRESS = Progress(7, 3, 10, 2.5, 100.0, 4, 1000, State.TRAINING)
 STEP = made(5, ("first-peer", "second-peer"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from watched_runs import START, beat, digest, made, now, peer_id, run_of
 
+from prime_p2p.bulletin.messages import Missed
 from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
 from prime_p2p.watching import view as views
-from prime_p2p.watching.messages import Missed
 from prime_p2p.watching.view import LOST, MOST_STEPS, RunView, newer
 
 ONE, TWO, THREE = (peer_id(number) for number in range(3))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from prime_p2p.bulletin.messages import Now
 from prime_p2p.monitor.events import State
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
 from prime_p2p.swarm.membership import Heartbeat
-from prime_p2p.watching.messages import Now
 from prime_p2p.watching.view import RunView
 
 START = 1_700_000_000.0

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from prime_p2p.errors import BadInput
-from prime_p2p.monitor.events import Progress, State
+from prime_p2p.monitor.events import Progress
 from prime_p2p.monitor.loggers import points
 from prime_p2p.monitor.loggers.process import LoggerProcess
 from prime_p2p.monitor.metrics import RoundMetrics
-from prime_p2p.monitor.reporter import Reporter
+from prime_p2p.monitor.reporter import Reporter, Silent
 from prime_p2p.recipe import Recipe
 
 INTERVAL = 1.0  # seconds between two points of inner steps
 
 
-class LoggerReporter:
+class LoggerReporter(Silent):
     """A ``monitor.reporter.Reporter`` that hands each outer step to loggers, and an inner step now and then.
 
     ``inner_steps_before`` gives the inner steps of the run before an outer step.
@@ -46,26 +46,8 @@ class LoggerReporter:
             before = self._inner_steps_before(progress.outer_step)
             self._tell(asdict(points.of_inner_step(progress, before)))
 
-    def phase(self, state: State, group_size: int) -> None:
-        return
-
     def outer_step(self, metrics: RoundMetrics) -> None:
         self._tell(asdict(points.of_outer_step(metrics)))
-
-    def missed(self) -> None:
-        return
-
-    def log(self, text: str) -> None:
-        return
-
-    def note(self, text: str) -> None:
-        return
-
-    def long_work(self, text: str) -> None:
-        return
-
-    def done(self, outer_step: int, digest: bytes) -> None:
-        return
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.messages import NEWS, AskNews, NewsLines, protocol
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.node import Node
 from prime_p2p.network.streams import Stream
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.messages import NEWS, AskNews, NewsLines, protocol
 
 MOST_WATCHERS = 16  # streams that are answered at a time
 PACE = 1.0  # seconds at least between two answers on one stream

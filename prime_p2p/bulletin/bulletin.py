@@ -5,18 +5,18 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from collections.abc import Sequence
 from itertools import accumulate, islice
 
+from prime_p2p.bulletin.messages import LONGEST_LINE, MOST_BYTES, MOST_LINES, line, packed
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics, finite
-from prime_p2p.watching.messages import LONGEST_LINE, MOST_BYTES, MOST_LINES, line, packed
+from prime_p2p.monitor.reporter import Silent
 
 MOST_KEPT = 256  # lines
 MOST_KEPT_BYTES = 256 * 1024  # of all lines together
 
 
-class Bulletin:
+class Bulletin(Silent):
     """A ``monitor.reporter.Reporter`` that keeps the news of one peer. May be called from any thread."""
 
     def __init__(self) -> None:
@@ -51,44 +51,19 @@ class Bulletin:
 
     # ---- as a reporter
 
-    def ready(self, peer_id: str, addresses: Sequence[str]) -> None:
-        return
-
     def progress(self, progress: Progress) -> None:
         with self._lock:
             self._now = progress
 
     def phase(self, state: State, group_size: int) -> None:
         with self._lock:
-            last = self._now
-            self._now = Progress(
-                last.outer_step,
-                last.inner_step,
-                last.inner_steps,
-                last.loss,
-                last.tokens_per_second,
-                group_size or last.group_size,
-                last.bytes_sent,
-                state,
-            )
+            self._now = self._now.in_phase(state, group_size)
 
     def outer_step(self, metrics: RoundMetrics) -> None:
         self._keep(line("outer_step", metrics.to_json()))
 
     def missed(self) -> None:
         self._keep(line("missed", {"outer_step": self._now.outer_step}))
-
-    def log(self, text: str) -> None:
-        return
-
-    def note(self, text: str) -> None:
-        return
-
-    def long_work(self, text: str) -> None:
-        return
-
-    def done(self, outer_step: int, digest: bytes) -> None:
-        return
 
 
 def _now_line(now: Progress) -> bytes:
