@@ -33,7 +33,7 @@ AVERAGING = diloco(inner_steps=OFTEN.inner_steps, outer_rate=1.0, momentum=0.0)
 MUON = (
     Arm("data-parallel", optimizer="muon"),
     diloco(optimizer="muon"),
-    diloco(inner_steps=OFTEN.inner_steps, optimizer="muon"),
+    *(diloco(inner_steps=steps, optimizer="muon") for steps in (10, 5)),
 )
 LARGE = 16
 LARGE_BATCHES = (
