@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -112,6 +113,12 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def overrides(**settings: Any) -> list[str]:

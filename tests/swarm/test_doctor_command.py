@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from processes import PATIENCE, Process, network
+from processes import PATIENCE, Process, free_port, network
 
 from prime_p2p.doctor import network as looks
 from prime_p2p.doctor.checks import NAMES
@@ -21,7 +21,7 @@ from prime_p2p.network.node import Node
 
 def doctor(*arguments: str) -> tuple[int, list[str], str]:
     """Exit code, the lines of standard output, standard error."""
-    process = Process("doctor", "--host", "127.0.0.1", *arguments)
+    process = Process("doctor", "--host", "127.0.0.1", "--port", str(free_port()), *arguments)
     try:
         return process.wait(), process.rest(), process.stderr
     finally:

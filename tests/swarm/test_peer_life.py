@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 import base58
 import psutil
 import pytest
-from processes import COMMAND, PATIENCE, agree, network, peer_arguments
+from processes import COMMAND, PATIENCE, agree, free_port, network, peer_arguments
 
 from prime_p2p.monitor.metrics import read_metrics
 
@@ -47,12 +46,6 @@ def saved_steps(folder: Path) -> list[int]:
 
 def steps_made(folder: Path) -> int:
     return len(list(read_metrics(folder / "metrics.jsonl"))) if (folder / "metrics.jsonl").exists() else 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def test_a_peer_that_was_killed_starts_again_at_once_on_a_busy_machine_and_nothing_is_left_of_either(
