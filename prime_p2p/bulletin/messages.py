@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from prime_p2p.monitor.events import State
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
@@ -24,7 +24,8 @@ LONGEST_LINE = 64 * 1024
 MOST_PACKED = MOST_UNPACKED = 2 * MOST_BYTES
 
 Real = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False), AfterValidator(lambda value: round(value, 6))]
+"""To the microsecond, so that what is divided by some that are not 0 stays finite."""
 
 
 class AskNews(Message):

@@ -150,7 +150,7 @@ class RunView:
         """Share of the time that the peers there spent in inner steps, over their last outer steps."""
         last = [peer.last for peer in self.present if peer.last is not None]
         total = sum(one.seconds.total for one in last)
-        return sum(one.seconds.inner for one in last) / total if total > 0 else None
+        return min(1.0, sum(one.seconds.inner for one in last) / total) if total > 0 else None
 
     # ---- what was seen
 

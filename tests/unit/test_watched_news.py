@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from watched_runs import digest, made
+from watched_runs import START, digest, made, peer_id, run_of
 
 from prime_p2p.bulletin import bulletin as bulletins
 from prime_p2p.bulletin.bulletin import Bulletin
@@ -15,6 +15,10 @@ from prime_p2p.bulletin.messages import MOST_LINES, MOST_PACKED, MOST_UNPACKED, 
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.network.frames import FrameError
+from prime_p2p.watching import bulletin as bulletins
+from prime_p2p.watching.dashboard.history import History
+from prime_p2p.watching.dashboard.overview import overview
+from prime_p2p.watching.picture import picture
 
 PROGRESS = Progress(7, 3, 10, 2.5, 100.0, 4, 1000, State.TRAINING)
 STEP = made(5, ("first-peer", "second-peer"))
@@ -168,3 +172,14 @@ def test_what_is_told_reads_back_the_same_and_what_is_unknown_of_it_is_left_out(
     told = json.loads(changed(news_of_a_later_release=1))
     assert read(packed([json.dumps(told).encode()])) == [STEP]
     assert STEP.digest == digest(5).hex()
+
+
+def test_an_outer_step_that_took_no_time_to_speak_of_leaves_all_figures_of_a_run_finite() -> None:
+    view = run_of(2)
+    instant = made(41, (), bytes_sent=2**62).to_json() | {"seconds": {"inner": 1e9, "total": 5e-324}}
+    short = made(41, (), bytes_sent=2**62).to_json() | {"seconds": {"inner": 1e9, "total": 1e-6}}
+    for number, step in enumerate((instant, short)):
+        view.heard(peer_id(number), read(packed([line("outer_step", step)])), START)
+    assert json.dumps(picture(view, START), allow_nan=False)
+    assert "peer-1" in overview(view, History(), None, "", START)["peers"]
+    assert view.compute_share == 1.0
