@@ -20,6 +20,8 @@ from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
 
 MOST_STEPS = 200  # outer steps that are kept of each peer
 MOST_EVENTS = 500
+EVENTS_AT_ONCE = 32  # of one peer; more of them are not told
+EVENT_EVERY = 10.0  # seconds in which one more has room
 MOST_PEERS = 1024  # that are there
 MOST_GONE = 256  # peers that are remembered after they have gone
 LOST = "lost"  # the state of a peer that has gone without a word; one that has left is LEFT
@@ -59,6 +61,9 @@ class PeerView:
     """The outer step it was at when it was first seen: what it tells of earlier ones is no event."""
     tokens: int = 0
     """That it contributed to outer steps while we watched, or before as far as it told."""
+    events_left: float = EVENTS_AT_ONCE
+    """How many events of it have room at ``events_at``."""
+    events_at: float = 0.0
 
     @property
     def name(self) -> str:
@@ -96,6 +101,16 @@ class PeerView:
         if last is None or self.gone or last.seconds.total <= 0:
             return 0.0, 0.0
         return last.bytes_sent / last.seconds.total, last.bytes_received / last.seconds.total
+
+    def has_room_for_an_event(self, now: float) -> bool:
+        """Whether there may be one more, which then counts."""
+        passed = max(0.0, now - self.events_at)
+        self.events_left = min(EVENTS_AT_ONCE, self.events_left + passed / EVENT_EVERY)
+        self.events_at = now
+        if self.events_left < 1:
+            return False
+        self.events_left -= 1
+        return True
 
 
 class RunView:
@@ -321,6 +336,10 @@ class RunView:
             del self.peers[peer.peer_id]
 
     def _tell(self, now: float, kind: str, peer: str, text: str) -> None:
+        """Note an event, unless it is one too many of its peer: nobody drives out what others did."""
+        about = self.peers.get(peer)
+        if about is not None and not about.has_room_for_an_event(now):
+            return
         self._told += 1
         self.events.append(Event(self._told, now, kind, peer, text))
         self.version += 1

@@ -153,3 +153,14 @@ def test_the_share_of_computing_and_the_rates_are_those_of_the_peers_there() -> 
     assert view.tokens_per_second == 3006.0
     assert view.peers[ONE].rates == (0.0, 0.0)
     assert digest(2) == view.peers[ONE].beat.digest
+
+
+def test_a_peer_that_tells_of_events_without_end_does_not_drive_out_those_of_others() -> None:
+    view = of_three(5)
+    for second in range(1, 21):
+        view.heard(ONE, [Missed(outer_step=5)] * 50, START + second)
+    of_one = [event for event in view.events if event.peer == ONE]
+    assert views.EVENTS_AT_ONCE <= len(of_one) < views.EVENTS_AT_ONCE + 5
+    assert {TWO, THREE} <= {event.peer for event in view.events}
+    view.heard(ONE, [Missed(outer_step=6)], START + 20 + views.EVENT_EVERY)
+    assert view.events[-1].text.endswith("outer step 6")
