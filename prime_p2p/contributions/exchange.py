@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from prime_p2p.contributions.choice import Wanted
@@ -40,6 +41,7 @@ IDLE = 5.0  # seconds that an asker may be silent
 FELLOWS = 3  # that are asked what they have
 PAUSE = 10.0  # seconds between two answers that are fetched: 1.5 MiB a minute
 LONGEST_PAUSE = 600.0  # seconds between two looks at what fellows have, where there is nothing to take
+LONGEST_LOOK = 600.0  # seconds until what fellows have is looked at anew: those of before may give next to nothing
 RECENT = 256  # outer steps that a look is about; one in each of the longest pauses is about all of them
 
 
@@ -123,15 +125,22 @@ class Exchange:
             pause = PAUSE if took else min(2 * pause, LONGEST_PAUSE)
 
     async def _look(self, fellows: list[str], since: int) -> bool:
-        """Take what these have and we lack of outer steps that lie behind us; whether there was anything."""
+        """Take what these have and we lack of outer steps that lie behind us; whether there was anything.
+
+        They take turns, so that one which gives little at a time does not hold up what the others have.
+        """
+        until = asyncio.get_running_loop().time() + LONGEST_LOOK
         found = await asyncio.gather(*(self._held_by(peer, since) for peer in fellows))
         mine, oldest = self._ledger.held(since), self._ledger.oldest
         last = self._step() - 1  # the certificate that led to our state may be on its way to the ledger
         held = dict(zip(fellows, found, strict=True))
         wanted = Wanted(held, lambda step: oldest <= step < last and step not in mine)
-        took = False
-        while wanted:
-            peer, order = next(iter(wanted.orders(MOST_STEPS).items()))
+        took, turns = False, Counter[str]()
+        while wanted and asyncio.get_running_loop().time() < until:
+            orders = wanted.orders(MOST_STEPS)
+            peer = min(orders, key=lambda fellow: turns[fellow])
+            turns[peer] += 1
+            order = orders[peer]
             took |= await self._take(peer, order, wanted)
             if wanted:
                 await asyncio.sleep(PAUSE)

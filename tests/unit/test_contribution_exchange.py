@@ -115,6 +115,41 @@ def test_a_peer_that_always_finds_something_new_looks_for_old_gaps_too(
     assert NOW - exchange.RECENT in asked
 
 
+def give_one_at_a_time(monkeypatch: pytest.MonkeyPatch, slow: str, held: dict[int, Certificate]) -> list[str]:
+    """Have one fellow do so, and others give all; returns which fellows will have been asked for certificates."""
+    asked: list[str] = []
+
+    async def certificates(node: Any, run: str, peer: str, order: Mapping[int, bytes]) -> Given:
+        asked.append(peer)
+        bodies = [held[step].to_bytes() for step in order]
+        return _checked(bodies[:1] if peer == slow else bodies, run, order)
+
+    monkeypatch.setattr(exchange, "ask_certificates", certificates)
+    return asked
+
+
+def test_a_fellow_that_gives_one_at_a_time_does_not_hold_up_what_another_has(
+    looking: Callable[[Fellows], Exchange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = of(*range(1, 41))
+    one = looking({"a": held, "b": held})
+    asked = give_one_at_a_time(monkeypatch, "a", held)
+    asyncio.run(one._look(["a", "b"], 0))
+    assert held_by(one) == list(held)
+    assert len(asked) < 15
+
+
+def test_a_look_at_fellows_that_give_next_to_nothing_ends(
+    looking: Callable[[Fellows], Exchange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LONGEST_LOOK", 0.05)
+    held = of(*range(1, 201))
+    one = looking({"a": held})
+    give_one_at_a_time(monkeypatch, "a", held)
+    asyncio.run(one._look(["a"], 0))  # all of it would take 200 pauses of a millisecond
+    assert len(held_by(one)) < len(held)
+
+
 def test_an_answer_with_what_was_not_asked_for_is_a_wrong_one() -> None:
     good = certificate(1, {ANNE: 1, BOB: 2})
     for order in ({}, {2: good.id}, {1: bytes(16)}):
