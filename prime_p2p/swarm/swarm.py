@@ -350,7 +350,8 @@ class Swarm:
         self.leaving = True
         if self._transfer is not None:
             self._transfer.cancel()
-        self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))
+        if not self._loop.closed:  # a second signal may come when all that is left is outside
+            self._loop.spawn(self._runner.abandon("this peer is leaving", after=LAST_ROUND))
 
     def _outranked(self) -> None:
         self.hurry.set()  # the caller learns of it where it calls next

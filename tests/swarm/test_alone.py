@@ -90,3 +90,9 @@ def test_a_peer_whose_companions_are_gone_trains_on_and_says_nothing_of_it_round
         stays.outer_step(lambda step: step["outer_step"] >= alone["outer_step"] + 100)
         said = [line for line in stays.lines if '"log"' in line] + stays.stderr.splitlines()
         assert len(said) <= 3, said
+
+
+def test_to_let_go_of_a_swarm_that_is_closed_is_nothing() -> None:
+    with Swarm("closed") as swarm:
+        swarm.hold_no_more()
+    swarm.hold_no_more()
