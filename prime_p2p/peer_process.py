@@ -10,7 +10,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -82,24 +82,29 @@ def run(options: PeerOptions) -> int:
     options.launch.check(options.recipe.inner)
     logs.at(run=options.recipe.run.name)
     bulletin = Bulletin()
-    with noting_stop_signals() as signals, _reporter(options, bulletin) as reporter:
+    with noting_stop_signals() as signals, suppress(Stopped):  # loggers take long to start, too
         signals.notify = partial(_leave_before_joining, signals)
-        try:
-            with (
-                owned(options.directory),
-                MetricsLog(options.directory / FILE_NAME) as metrics,
-                _open_swarm(options) as swarm,
-            ):
-                logs.at(peer_id=swarm.peer_id)
-                logger.info("joined; reachable at %s", " ".join(swarm.addresses))
-                if options.public is not None:
-                    options.public.attach(swarm)
-                swarm.call(NewsServer(swarm.node, swarm.run, bulletin).serve())
-                reporter.ready(swarm.peer_id, swarm.addresses)
-                _train(options, swarm, (reporter, metrics), signals)
-        except Stopped:
-            reporter.log("stopped before the peer had joined")
+        with _reporter(options, bulletin) as reporter:
+            try:
+                _join_and_train(options, bulletin, reporter, signals)
+            except Stopped:
+                reporter.log("stopped before the peer had joined")
     return 0
+
+
+def _join_and_train(options: PeerOptions, bulletin: Bulletin, reporter: Reporter, signals: StopSignals) -> None:
+    with (
+        owned(options.directory),
+        MetricsLog(options.directory / FILE_NAME) as metrics,
+        _open_swarm(options) as swarm,
+    ):
+        logs.at(peer_id=swarm.peer_id)
+        logger.info("joined; reachable at %s", " ".join(swarm.addresses))
+        if options.public is not None:
+            options.public.attach(swarm)
+        swarm.call(NewsServer(swarm.node, swarm.run, bulletin).serve())
+        reporter.ready(swarm.peer_id, swarm.addresses)
+        _train(options, swarm, (reporter, metrics), signals)
 
 
 @contextmanager

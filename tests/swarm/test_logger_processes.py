@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psutil
 import pytest
-from processes import RECIPE
+from processes import PATIENCE, RECIPE, Peer
 
 from prime_p2p.errors import BadInput
 from prime_p2p.monitor.loggers import process
@@ -94,3 +96,25 @@ def test_what_stops_the_peer_does_not_stop_its_logger_before_it(start: Start, tm
     logger.close()
     (events,) = (tmp_path / "tb").iterdir()
     assert b"outer/train_loss" in events.read_bytes()
+
+
+def test_a_peer_whose_logger_is_still_starting_stops_at_the_first_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, begun = tmp_path / "packages" / "tensorboard", tmp_path / "begun"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").write_text(f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(90)\n")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=os.pathsep)
+    peer = Peer("/ip4/127.0.0.1/tcp/1", tmp_path / "peer", **{"logging.tensorboard": "tb"})
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not begun.exists():
+            assert time.monotonic() < deadline, peer.stderr
+            time.sleep(0.05)
+        children = peer.children()
+        peer.signal(signal.SIGINT)
+        assert peer.wait(30) == 0
+        assert children
+        assert not any(child.is_running() for child in children)
+    finally:
+        peer.end()
