@@ -130,7 +130,7 @@ class Watcher:
     async def _keep_asking(self, peer_id: str) -> None:
         """Until the peer has gone. One whose stream ends is asked again at once: it may only have closed it."""
         pause, session, last, answered = 0.0, b"", 0, False
-        while (peer := self.view.peers.get(peer_id)) is not None and not peer.gone:
+        while self._is_there(peer_id):
             await asyncio.sleep(pause)
             try:
                 async for answer in self._answers(peer_id, session, last):
@@ -145,10 +145,14 @@ class Watcher:
                     answered = False
                 pause = min(AGAIN_AT_MOST, 2 * pause) or AGAIN / 4
 
+    def _is_there(self, peer_id: str) -> bool:
+        peer = self.view.peers.get(peer_id)
+        return peer is not None and not peer.gone
+
     async def _answers(self, peer_id: str, session: bytes, last: int) -> AsyncIterator[NewsLines]:
         stream = await self._node.open(peer_id, protocol(self._run), NEWS, timeout=PATIENCE)
         try:
-            while True:
+            while self._is_there(peer_id):  # one that has left may answer for ever, in the place of another
                 await stream.send(AskNews(session=session, after=last), stall=PATIENCE)
                 answer = await stream.receive(stall=PATIENCE)
                 if not isinstance(answer, NewsLines):
