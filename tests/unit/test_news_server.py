@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from prime_p2p.bulletin.bulletin import Bulletin
+from prime_p2p.bulletin.serving import MOST_OF_A_PEER, MOST_WATCHERS, NewsServer
 from prime_p2p.network.frames import Message
-from prime_p2p.watching.bulletin import Bulletin
-from prime_p2p.watching.serving import MOST_OF_A_PEER, MOST_WATCHERS, NewsServer
 
 
 class Asking:

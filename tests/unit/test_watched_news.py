@@ -15,7 +15,6 @@ from prime_p2p.bulletin.messages import MOST_LINES, MOST_PACKED, MOST_UNPACKED, 
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics
 from prime_p2p.network.frames import FrameError
-from prime_p2p.watching import bulletin as bulletins
 from prime_p2p.watching.dashboard.history import History
 from prime_p2p.watching.dashboard.overview import overview
 from prime_p2p.watching.picture import picture

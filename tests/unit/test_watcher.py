@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from watched_runs import START, beat, now, peer_id
 
+from prime_p2p.bulletin.messages import NewsLines, line, packed
 from prime_p2p.network.frames import Message
 from prime_p2p.swarm.membership import LEFT, Heartbeat
 from prime_p2p.watching import watcher as watchers
-from prime_p2p.watching.messages import NewsLines, line, packed
 from prime_p2p.watching.watcher import Watcher
 
 
