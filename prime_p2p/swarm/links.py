@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 PINGS_PER_STALL = 4
 QUEUE = 256  # messages to one peer that may wait; a peer that takes none of so many is lost
+UNREACHED = 10.0  # seconds without a link to a peer that has a heartbeat, after which that is worth a line
 RATE, STOCK = 200.0, 1024.0  # messages of one peer that are taken a second, and at once: far above what a round has
 
 
@@ -57,6 +59,7 @@ class Links:
         self._outgoing: dict[str, _Outgoing] = {}
         self._incoming: dict[str, Stream] = {}
         self._kept: frozenset[str] = frozenset()
+        self._unreached: dict[str, float] = {}  # peers that we cannot reach, and since when; inf once that was said
         self._allowance = Allowance(RATE, STOCK)
 
     async def serve(self) -> None:
@@ -66,6 +69,7 @@ class Links:
     def keep(self, peers: Iterable[str]) -> None:
         """The peers to stay in touch with; links to others end when they break."""
         self._kept = frozenset(peers) - {self._node.peer_id}
+        self._unreached = {peer: since for peer, since in self._unreached.items() if peer in self._kept}
         for peer in self._kept - set(self._outgoing):
             self._start(peer)
 
@@ -113,6 +117,7 @@ class Links:
         stream: Stream | None = None
         try:
             stream = await self._node.open(peer, self._protocol, CONTROL, timeout=self._stall)
+            self._unreached.pop(peer, None)
             while True:
                 try:
                     message = await within(self._stall / PINGS_PER_STALL, outgoing.queue.get())
@@ -124,11 +129,19 @@ class Links:
                     await stream.wait_closed()  # the other side has read it
                     return
         except (StreamError, PrimeError) as error:
-            await self._node.check()  # that it was not our own daemon that broke the link
+            check = await self._node.check()  # that it was not our own daemon that broke the link
+            if stream is None and check:
+                self._note_unreached(peer, error)
             self._drop(peer, outgoing, str(error))
         finally:
             if stream is not None:
                 stream.close()
+
+    def _note_unreached(self, peer: str, error: Exception) -> None:
+        now = asyncio.get_running_loop().time()
+        if peer in self._kept and now - self._unreached.setdefault(peer, now) > UNREACHED:
+            self._unreached[peer] = math.inf
+            logger.warning("peer %s is there but cannot be reached, so no round is made with it: %s", peer, error)
 
     async def _listen(self, stream: Stream) -> None:
         """Take a peer's messages until its stream breaks or falls silent, or the peer opens a newer one."""

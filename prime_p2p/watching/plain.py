@@ -31,7 +31,7 @@ def summary(view: RunView) -> str:
         f"run {view.name}",
         f"outer step {view.outer_step}",
         f"{there} peer{'' if there == 1 else 's'}",
-        f"{compact(view.tokens_per_second)} tokens/s",
+        f"{compact(view.tokens_per_second) if any(peer.heard_at for peer in view.present) else '-'} tokens/s",
         f"{compact(view.tokens)} tokens",
     ]
     if view.compute_share is not None:
@@ -61,19 +61,25 @@ def event_line(event: Event) -> str:
 
 async def once(watcher: Watcher, write: Write) -> None:
     """What is known once everybody there has told its news, or after some seconds."""
-    view, version = watcher.view, 0
-    give_up = time.monotonic() + ONCE_PATIENCE
-    while not all(peer.heard_at for peer in view.present) and (left := give_up - time.monotonic()) > 0:
-        version = await watcher.change(version, left)
+    view = watcher.view
+    await _news_of_all(watcher)
     write(table(view, clock.now()))
     write(summary(view))
     for event in list(view.events)[-ONCE_EVENTS:]:
         write(event_line(event))
 
 
+async def _news_of_all(watcher: Watcher) -> None:
+    """Wait until everybody there has told its news, or some seconds."""
+    version, give_up = 0, time.monotonic() + ONCE_PATIENCE
+    while not all(peer.heard_at for peer in watcher.view.present) and (left := give_up - time.monotonic()) > 0:
+        version = await watcher.change(version, left)
+
+
 async def lines(watcher: Watcher, write: Write) -> None:
     """Events as they come, and the figures now and then, until the run has ended."""
     view, told, said = watcher.view, 0, -math.inf
+    await _news_of_all(watcher)
     version = view.version
     while True:
         for event in newer(view.events, told):

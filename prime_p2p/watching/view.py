@@ -127,7 +127,10 @@ class RunView:
         self._validation: dict[int, float] = {}
         self._stale: set[int] = set()  # outer steps of which more is known than these two say
         self._told = 0
-        self._fork = False
+        self.outer_step = 0
+        """Where the run is, as far as more than one of the peers there say so; where nobody is, where it was."""
+        self.tokens = 0
+        """Contributed to the run, in the same way."""
 
     @property
     def name(self) -> str:
@@ -139,16 +142,6 @@ class RunView:
         """The peers that are there, the furthest first."""
         there = (peer for peer in self.peers.values() if not peer.gone)
         return sorted(there, key=lambda peer: (-peer.outer_step, peer.peer_id))
-
-    @property
-    def outer_step(self) -> int:
-        """Where the run is, as far as more than one peer says so."""
-        return _said(peer.outer_step for peer in self.peers.values())
-
-    @property
-    def tokens(self) -> int:
-        """Contributed to the run, as far as more than one peer says so."""
-        return _said(peer.beat.tokens for peer in self.peers.values())
 
     @property
     def loss(self) -> float | None:
@@ -178,6 +171,7 @@ class RunView:
         for peer in self.peers.values():
             if not peer.gone and now - max(peer.seen_at, peer.beat.sent_at) > BEAT_LIVES:
                 self._move(peer, LOST, now)
+        self._see_where_it_is()
         self._mark_odd_ones(now)
         self._forget()
         self.version += 1
@@ -198,6 +192,7 @@ class RunView:
                 self._step(peer, one, now)
             elif isinstance(one, Missed) and one.outer_step >= peer.first_step:
                 self._tell(now, "missed", peer_id, f"{peer.name} missed a round at outer step {one.outer_step}")
+        self._see_where_it_is()
         self.version += 1
 
     def silent(self, peer_id: str, now: float) -> None:
@@ -308,26 +303,36 @@ class RunView:
         for kind, count in made.dropped.items():
             self._tell(now, "dropped", peer.peer_id, f"{peer.name} dropped {count} of kind {kind} before {where}")
 
+    def _see_where_it_is(self) -> None:
+        if there := self.present:
+            self.outer_step = _said(peer.outer_step for peer in there)
+            self.tokens = _said(peer.beat.tokens for peer in there)
+
     def _mark_odd_ones(self, now: float) -> None:
         held: dict[int, Counter[bytes]] = {}
         there = [peer for peer in self.present if peer.beat.has_state]
         for peer in there:
             held.setdefault(peer.beat.step, Counter())[peer.beat.digest] += 1
-        fork = False
+        healed = False
         for peer in self.peers.values():
             peer.odd &= not peer.gone
         for peer in there:
             counts = held[peer.beat.step]
-            usual = max(counts, key=lambda digest: (counts[digest], digest))
-            peer.odd_looks = peer.odd_looks + 1 if peer.beat.digest != usual else 0
+            if counts.total() == 1:
+                continue  # nobody to compare it with: what was seen before holds
+            usual, holders = counts.most_common(1)[0]
+            most = 2 * holders > counts.total()
+            same = len(counts) == 1 or (most and peer.beat.digest == usual)
+            peer.odd_looks = 0 if same else peer.odd_looks + 1
             before, peer.odd = peer.odd, peer.odd_looks >= ODD_LOOKS
-            fork |= peer.odd
+            healed |= before and same
             if peer.odd and not before:
-                text = f"{peer.name} holds another state than most at outer step {peer.beat.step}"
+                others = "most" if most else "others"
+                text = f"{peer.name} holds another state than {others} at outer step {peer.beat.step}"
                 self._tell(now, "fork", peer.peer_id, text)
-        if self._fork and not fork:
+        fork = any(peer.odd for peer in there)
+        if healed and not fork:
             self._tell(now, "healed", "", "all peers that can be compared hold one state again")
-        self._fork = fork
 
     def _forget(self) -> None:
         gone = sorted((peer for peer in self.peers.values() if peer.gone), key=lambda peer: -peer.since)

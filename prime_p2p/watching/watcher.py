@@ -83,12 +83,15 @@ class Watcher:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY * max(1.0, len(self.view.peers) / LOOK_OF_MANY))
-            try:
-                await within(DEADLINE, self._look())
-            except asyncio.TimeoutError:
-                logger.warning("the DHT did not answer within %.0f s", DEADLINE)
-            except Exception:
-                logger.exception("the DHT failed; trying again")
+            await self._look_in_time()
+
+    async def _look_in_time(self) -> None:
+        try:
+            await within(DEADLINE, self._look())
+        except asyncio.TimeoutError:
+            logger.warning("the DHT did not answer within %.0f s", DEADLINE)
+        except Exception:
+            logger.exception("the DHT failed; trying again")
 
     async def _look(self) -> None:
         records = await self._node.lookup(peers_key(self._run))
@@ -140,6 +143,7 @@ class Watcher:
             except (StreamError, FrameError) as error:
                 logger.info("no news of %s: %s", peer_id, error)
                 if answered and pause and await self._node.check():
+                    await self._look_in_time()  # it may have said that it leaves
                     self.view.silent(peer_id, clock.now())
                     await self._notify()
                     answered = False

@@ -164,3 +164,30 @@ def test_a_peer_that_tells_of_events_without_end_does_not_drive_out_those_of_oth
     assert {TWO, THREE} <= {event.peer for event in view.events}
     view.heard(ONE, [Missed(outer_step=6)], START + 20 + views.EVENT_EVERY)
     assert view.events[-1].text.endswith("outer step 6")
+
+
+def test_a_run_goes_on_where_those_who_are_there_are_and_stays_where_it_was_when_nobody_is() -> None:
+    view = of_three(5)
+    view.looked(
+        {ONE: Heartbeat(state=LEFT, sent_at=START + 1), TWO: Heartbeat(state=LEFT, sent_at=START + 1)}, START + 1
+    )
+    view.heard(THREE, [made(step, (THREE,)) for step in (6, 7, 8)], START + 2)
+    assert (view.outer_step, view.rounds()[-1]["outer_step"]) == (8, 8)
+    view.looked({THREE: Heartbeat(state=LEFT, sent_at=START + 3)}, START + 3)
+    assert (view.present, view.outer_step) == ([], 8)
+
+
+def test_of_two_that_disagree_neither_is_like_most_and_they_have_not_agreed_where_they_cannot_be_compared() -> None:
+    view = RunView("demo")
+    for look in (1, 2):
+        at = START + look
+        view.looked({ONE: beat(0, 7, at, digest=digest(1)), TWO: beat(1, 7, at, digest=digest(2))}, at)
+    assert [event.text for event in newer(view.events, 2)] == [
+        "peer-0 holds another state than others at outer step 7",
+        "peer-1 holds another state than others at outer step 7",
+    ]
+    view.looked({ONE: beat(0, 8, START + 3, digest=digest(1)), TWO: beat(1, 9, START + 3, digest=digest(2))}, START + 3)
+    assert kinds(view, 4) == []
+    assert view.peers[ONE].odd
+    view.looked({ONE: beat(0, 9, START + 4, digest=digest(2)), TWO: beat(1, 9, START + 4, digest=digest(2))}, START + 4)
+    assert kinds(view, 4) == ["healed"]

@@ -30,7 +30,8 @@ def state(peer: PeerView) -> str:
     """What a peer does, as HTML; of one that has gone also since when."""
     word = escape(peer.state)
     if peer.gone:
-        return f'<span class="bad">{word}</span> <small>since {clock_time(peer.since)}</small>'
+        css = "bad" if peer.state in _BAD else "quiet"
+        return f'<span class="{css}">{word}</span> <small>since {clock_time(peer.since)}</small>'
     return word
 
 
