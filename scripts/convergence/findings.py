@@ -101,8 +101,8 @@ def _cheap(found: Found) -> Verdict:
     wanted = "some DiLoCo sends at least 10 times less than data-parallel and ends within 1 % of its loss"
     pairs = [
         (one, parallel)
-        for arm in adamw_dilocos()
-        if (one := quoted(arm, found)) and (parallel := quoted(replace(DATA_PARALLEL, batch=arm.batch), found))
+        for arm in dilocos()
+        if (one := quoted(arm, found)) and (parallel := quoted(data_parallel(arm), found))
     ]
     cheap = [(one, parallel) for one, parallel in pairs if parallel.sent >= 10 * one.sent]
     if not cheap:
@@ -112,7 +112,8 @@ def _cheap(found: Found) -> Verdict:
     if within:
         one, parallel = max(within, key=lambda pair: pair[1].sent / pair[0].sent)
     less = f"{parallel.sent / one.sent:.0f} times less than float32 gradients"
-    return Verdict(wanted, bool(within), f"{one.arm.title}: {less}, {above(one, parallel):+.1%}")
+    same = f" from data-parallel with {one.arm.optimizer}"
+    return Verdict(wanted, bool(within), f"{one.arm.title}: {less}, {above(one, parallel):+.1%}{same}")
 
 
 def _membership(arm: Arm, found: Found) -> Verdict:
@@ -128,10 +129,20 @@ def _unmeasured(wanted: str) -> Verdict:
     return Verdict(wanted, None, "too few seeds yet")
 
 
-def adamw_dilocos() -> Sequence[Arm]:
-    """Every DiLoCo arm with the usual inner optimizer, all peers and all exchanges."""
+def data_parallel(arm: Arm) -> Arm:
+    """What a DiLoCo arm is compared with: the same inner optimizer and as large a batch of each peer."""
+    return replace(DATA_PARALLEL, batch=arm.batch, optimizer=arm.optimizer)
+
+
+def dilocos() -> Sequence[Arm]:
+    """Every DiLoCo arm with all peers and all exchanges."""
     arms = dict.fromkeys(stage.arm for stage in PLAN)
-    return [arm for arm in arms if arm.method == "diloco" and (arm.optimizer, arm.membership) == ("adamw", "fixed")]
+    return [arm for arm in arms if arm.method == "diloco" and arm.membership == "fixed"]
+
+
+def adamw_dilocos() -> Sequence[Arm]:
+    """Of these, those with the usual inner optimizer."""
+    return [arm for arm in dilocos() if arm.optimizer == "adamw"]
 
 
 def gaps(found: Found) -> list[str]:
