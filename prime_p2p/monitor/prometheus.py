@@ -12,7 +12,16 @@ from concurrent import futures
 from importlib.metadata import version
 from types import TracebackType
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Info, ProcessCollector, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Enum,
+    Gauge,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -83,6 +92,7 @@ class Looked(Collector):
 
 def node_registry(run: str, gauges: Gauges) -> CollectorRegistry:
     """What there is to know of any node; ``run`` is empty for one that is of no run."""
+    disable_created_metrics()  # of each counter: all begin with the process, which says when that was
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     info = Info(_PREFIX, "Release of the program, and the run.", registry=registry)

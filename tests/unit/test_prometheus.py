@@ -64,6 +64,12 @@ def test_a_peers_outer_steps_add_up() -> None:
     assert (found["prime_p2p_state[gathering]"], found["prime_p2p_state[training]"]) == (1, 0)
 
 
+def test_no_series_says_when_a_counter_was_made() -> None:
+    with page() as (reporter, served):
+        reporter.outer_step(METRICS)
+        assert [name for name in scraped(served) if "_created" in name] == []
+
+
 def test_what_is_looked_at_is_looked_at_when_it_is_asked_for() -> None:
     seen = [3.0]
     with page({"peers": ("Others in the run.", lambda: seen[0]), "gone": ("Cannot be had.", _fail)}) as (_, served):
