@@ -188,7 +188,8 @@ class Peer:
         self.saver.poll()
         self.reader.note(self.diloco, () if outcome.round.group is None else outcome.round.group.peer_ids)
         if not outcome.committed:
-            self.news.missed(outcome)
+            if not self.swarm.leaving:  # otherwise the round is made after the restart
+                self.news.missed(outcome)
             return
         with self.diloco.outside_inner_steps():
             loss = sum(self.losses) / len(self.losses) if self.losses else math.nan  # none since a restart
