@@ -25,6 +25,14 @@ def _of_a_peer(addresses: list[str] | None) -> list[str]:
     return [address.partition("/run/")[0] for address in addresses or ()]
 
 
+def _can_be_told(name: str) -> str:
+    if name:
+        from prime_p2p.swarm.membership import first_heartbeat
+
+        first_heartbeat(b"", name, [])
+    return name
+
+
 BootstrapOption = Annotated[
     list[str],
     typer.Option(
@@ -54,7 +62,10 @@ DirectoryOption = Annotated[
 ]
 DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a peer, as its --dir.", show_default=False)]
 PeerNameOption = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="What this peer is called where the run is shown.")
+    str,
+    typer.Option(
+        "--name", metavar="NAME", help="What this peer is called where the run is shown.", callback=_can_be_told
+    ),
 ]
 IdentityOption = Annotated[
     Path | None,

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -194,6 +195,16 @@ def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_proces
     assert (options.threads, options.device, options.launch.ranks) == (2, "cpu", 3)
     assert (options.json, options.stop_with_parent) == (True, True)
     assert options.metrics == ("127.0.0.1", 9100)
+
+
+@pytest.mark.parametrize("name", ["n" * 65, "two\nlines"])
+@pytest.mark.parametrize("command", ["peer --recipe tiny --bootstrap a", "join a"])
+def test_a_name_that_others_would_not_take_is_refused_before_anything_is_started(
+    command: str, name: str, run: Cli, peer_options: list[peer_process.PeerOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command.split(), "--name", name) == 2
+    assert re.fullmatch(r"prime-p2p: the name .* cannot be told to others: .*\n", capsys.readouterr().err)
+    assert peer_options == []
 
 
 @pytest.mark.parametrize(
