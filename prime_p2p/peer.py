@@ -157,11 +157,14 @@ class Peer:
             raise self.terms.refusal
         step = self.diloco.state.step
         if self.terms.phase_at(step) != "pause":
-            self.paused_at = None
+            if self.paused_at is not None:
+                self.paused_at = None
+                self.news.phase("training", 0)
             return False
         if self.paused_at != step:
             self.paused_at = step
             self.swarm.sit_out(state="paused")
+            self.news.phase("paused", 0)
             self.news.reporter.log(f"the author of the run has paused it at outer step {step}; waiting")
         with self.diloco.outside_inner_steps(), self.terms.changed:
             self.terms.changed.wait(PAUSE)

@@ -38,6 +38,7 @@ class State(str, Enum):
     GATHERING = "gathering"
     REDUCING = "reducing"
     APPLYING = "applying"
+    PAUSED = "paused"
     LEAVING = "leaving"
 
 
