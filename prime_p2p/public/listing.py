@@ -17,7 +17,10 @@ _HEADS = ("run", "peers", "outer step", "state", "admission", "address")
 
 
 def listed(bootstrap: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each run. Raises BadInput, Unreachable as ``Node.create`` does."""
+    """A row for each run; the outer step is None where nobody is there to say it.
+
+    Raises BadInput, Unreachable as ``Node.create`` does.
+    """
 
     async def ask(node: Node) -> list[dict[str, Any]]:
         names = await membership.runs(node)
@@ -28,7 +31,7 @@ def listed(bootstrap: Sequence[str]) -> list[dict[str, Any]]:
 
 async def _row(node: Node, run: str, bootstrap: str) -> dict[str, Any]:
     peers = await membership.status(node, run)
-    step = max((row["outer_step"] for row in peers), default=0)
+    step = max((row["outer_step"] for row in peers), default=None)
     name, _, author = run.partition("/")
     found: dict[str, Any] = {"run": name, "peers": len(peers), "outer_step": step}
     signed = await manifest_records.newest(node, run) if author else None
@@ -42,8 +45,8 @@ async def _row(node: Node, run: str, bootstrap: str) -> dict[str, Any]:
         "address": str(RunAddress(bootstrap, name, author)),
         "author": signed.manifest.author,
         "sequence": signed.seal.sequence,
-        "outer_steps": terms.recipe_at(step).run.outer_steps,
-        "phase": terms.phase_at(step),
+        "outer_steps": terms.recipe_at(step or 0).run.outer_steps,
+        "phase": terms.phase_at(step or 0),
         "admission": signed.manifest.admission.rule,
     }
 
@@ -57,8 +60,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     goal = f" of {row['outer_steps']}" if row.get("outer_steps") else ""
+    progress = "-" if row["outer_step"] is None else f"{row['outer_step']}{goal}"
     trains = "trains" if row["peers"] else "nobody there"
     kind = f"protocol {row['protocol']}" if "protocol" in row else "not public"
     state = {"train": trains, "pause": "paused", "end": "ended"}.get(row.get("phase", ""), kind)
-    texts = (row["run"], row["peers"], f"{row['outer_step']}{goal}", state, row.get("admission", ""))
+    texts = (row["run"], row["peers"], progress, state, row.get("admission", ""))
     return (*(printable(str(text)) for text in texts), str(row.get("address", "")))
