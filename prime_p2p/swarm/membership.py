@@ -348,28 +348,20 @@ async def heartbeats(node: Node, run: str, copies: int | None = None) -> dict[st
     return {peer: beat for peer, beat in found.items() if beat is not None and beat.state != LEFT}
 
 
-async def status(node: Node, run: str | None) -> list[dict[str, Any]]:
-    """The peers of one run, or of all runs known, as plain dicts for people to look at.
-
-    ``run`` may be the name of public runs without their authors.
-    """
-    known = await runs(node)
-    wanted = [name for name in known if run is None or run in (name, name.partition("/")[0])]
-    rows = []
-    for name in wanted or ([] if run is None else [run]):
-        for peer, beat in sorted((await heartbeats(node, name)).items()):
-            rows.append(
-                {
-                    "run": name,
-                    "peer_id": peer,
-                    "name": beat.name,
-                    "outer_step": beat.step,
-                    "digest": beat.digest.hex(),
-                    "tokens": beat.tokens,
-                    "state": beat.state,
-                    "pace": beat.pace,
-                    "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
-                    "addresses": beat.addresses,
-                }
-            )
-    return rows
+async def status(node: Node, run: str) -> list[dict[str, Any]]:
+    """The peers of a run, as plain dicts for people to look at."""
+    return [
+        {
+            "run": run,
+            "peer_id": peer,
+            "name": beat.name,
+            "outer_step": beat.step,
+            "digest": beat.digest.hex(),
+            "tokens": beat.tokens,
+            "state": beat.state,
+            "pace": beat.pace,
+            "age_s": round(max(0.0, clock.now() - beat.sent_at), 1),
+            "addresses": beat.addresses,
+        }
+        for peer, beat in sorted((await heartbeats(node, run)).items())
+    ]
