@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ SetOption = Annotated[
 ]
 
 
-def _of_a_peer(addresses: list[str] | None) -> list[str]:
+def _of_a_peer(addresses: Sequence[str] | None) -> list[str]:
     """Without the run that an address may be of: what is pasted is often that."""
     return [address.partition("/run/")[0] for address in addresses or ()]
 
@@ -48,9 +49,15 @@ BootstrapOrNoneOption = Annotated[
         "--bootstrap",
         metavar="MADDR",
         help="Address of a bootstrap node, any peer, or a run; may be repeated.",
-        callback=_of_a_peer,
         show_default=False,
     ),
+]
+RunOrNoneArgument = Annotated[
+    str | None, typer.Argument(metavar="RUN-ADDRESS", help="Of a public run.", show_default=False)
+]
+RunNameOption = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME", help="Which run, where several are known there.", show_default=False),
 ]
 AnnounceOption = Annotated[
     list[str] | None,
@@ -129,3 +136,22 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="The same as --lo
 def metrics_at(host: str, port: int | None) -> tuple[str, int] | None:
     """Where to serve metrics; None where they were not asked for."""
     return None if port is None else (host, port)
+
+
+def run_of(address: str | None, bootstrap: Sequence[str] | None, run: str | None) -> tuple[tuple[str, ...], str | None]:
+    """Where to look for a run, and its name where that was given: by itself, or in an address.
+
+    Raises BadInput, or BadParameter where both or neither of an address and bootstraps were given.
+    """
+    from prime_p2p.public.run_address import RunAddress
+
+    if (address is None) is not bool(bootstrap) or (address is not None and run is not None):
+        raise typer.BadParameter("give either a RUN-ADDRESS, or --bootstrap and perhaps --run")
+    if address is not None:
+        parsed = RunAddress.parse(address)
+        return (parsed.bootstrap,), parsed.run
+    places = bootstrap or ()
+    named = [] if run else sorted({RunAddress.parse(place).run for place in places if "/run/" in place})
+    if len(named) > 1:
+        raise typer.BadParameter(f"the addresses are of several runs, name one of them with --run: {', '.join(named)}")
+    return tuple(_of_a_peer(places)), named[0] if named else run

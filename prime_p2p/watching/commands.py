@@ -13,34 +13,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prime_p2p.monitor import logs
-from prime_p2p.options import LOOPBACK, BootstrapOption, BootstrapOrNoneOption
+from prime_p2p.options import LOOPBACK, BootstrapOrNoneOption, RunNameOption, RunOrNoneArgument, run_of
 
 if TYPE_CHECKING:
     from prime_p2p.watching.watcher import Watcher
 
 app = typer.Typer()
 
-RunOrNoneArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN-ADDRESS", help="Of a public run.", show_default=False)
-]
-RunNameOption = Annotated[
-    str | None,
-    typer.Option("--run", metavar="NAME", help="Which run, where several are known there.", show_default=False),
-]
-
 
 @app.command()
 def status(
-    bootstrap: BootstrapOption,
-    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="Only this run.")] = None,
+    address: RunOrNoneArgument = None,
+    bootstrap: BootstrapOrNoneOption = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="Only this run.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show who is in a run."""
     from prime_p2p.monitor.text import status_table
     from prime_p2p.status import look
 
+    places, name = run_of(address, bootstrap, run)
     logs.set_up()
-    heartbeats = look(bootstrap, run)
+    heartbeats = look(places, name)
     print(json.dumps(heartbeats, indent=2) if as_json else status_table(heartbeats))
     return 0
 
@@ -96,19 +90,6 @@ def dashboard(
             await serve(Dashboard(watcher, places, host), listening, _print)
 
         return uvloop.run(_watched(places, name, show_on_a_page))
-
-
-def run_of(address: str | None, bootstrap: Sequence[str] | None, run: str | None) -> tuple[tuple[str, ...], str | None]:
-    """Where to look for a run, and its name where that was given. Raises BadInput, or BadParameter where both or
-    neither of an address and bootstraps were given."""
-    from prime_p2p.public.run_address import RunAddress
-
-    if (address is None) is not bool(bootstrap) or (address is not None and run is not None):
-        raise typer.BadParameter("give either a RUN-ADDRESS, or --bootstrap and perhaps --run")
-    if address is None:
-        return tuple(bootstrap or ()), run
-    parsed = RunAddress.parse(address)
-    return (parsed.bootstrap,), parsed.run
 
 
 async def _watched(bootstrap: Sequence[str], run: str | None, use: Callable[[Watcher], Awaitable[None]]) -> int:

@@ -169,16 +169,16 @@ def test_ctrl_c_ends_without_a_traceback(
 def test_the_status_can_be_had_as_json(
     run: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[tuple[list[str], str | None]] = []
+    asked: list[tuple[tuple[str, ...], str | None]] = []
 
-    def look(bootstrap: list[str], run: str | None) -> list[dict[str, Any]]:
+    def look(bootstrap: tuple[str, ...], run: str | None) -> list[dict[str, Any]]:
         asked.append((bootstrap, run))
         return [{"peer_id": "x"}]
 
     monkeypatch.setattr(status, "look", look)
     assert run("status", "--bootstrap", "a", "--bootstrap", "b", "--run", "tiny", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [{"peer_id": "x"}]
-    assert asked == [(["a", "b"], "tiny")]
+    assert asked == [(("a", "b"), "tiny")]
 
 
 def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_process.PeerOptions]) -> None:
