@@ -48,7 +48,7 @@ _HEADS = ("peer", "tokens", "share", "commits", "of steps", "alone: tokens", "co
 
 
 def as_table(collected: Collected) -> str:
-    """For people: a line for each peer, and one that says what all of it is of."""
+    """For people: a line for each peer, where there is any, and one that says what all of it is of."""
     rows = [
         (
             printable(collected.names.get(share.peer_id) or f"…{share.peer_id[-8:]}"),
@@ -62,9 +62,11 @@ def as_table(collected: Collected) -> str:
         for share in shares(collected.certificates)
     ]
     certificates = collected.certificates
-    steps = f"{certificates[0].group.step + 1} to {certificates[-1].group.step + 1}" if certificates else "none"
-    said = (
-        f"run {printable(collected.run)}, outer steps {steps}: {len(certificates)} with a certificate, "
-        f"from {len(collected.asked)} peers, {len(collected.rejected)} rejected"
-    )
+    asked = {*collected.asked, *(one.peer_id for one in collected.rejected if one.outer_step is None)}
+    found = f"{len(collected.asked)} of {len(asked)} peers asked have answered, {len(collected.rejected)} rejected"
+    run = f"run {printable(collected.run)}"
+    if not certificates:
+        return f"{run}: no outer step from {collected.since} on has a certificate; {found}"
+    steps = f"outer steps {certificates[0].group.step + 1} to {certificates[-1].group.step + 1}"
+    said = f"{run}, {steps}: {len(certificates)} with a certificate; {found}"
     return f"{aligned([_HEADS, *rows], _HEADS[1:])}\n{said}"

@@ -44,7 +44,9 @@ def test_the_table_has_a_line_for_each_peer_and_one_for_all() -> None:
     lines = report.as_table(collected()).splitlines()
     assert lines[1].split() == ["anne", "80", "88.9%", "2", "100.0%", "0", "0"]
     assert lines[2].split() == [f"…{BOB.peer_id[-8:]}", "10", "11.1%", "1", "50.0%", "500", "1"]
-    assert lines[4:] == ["run demo, outer steps 1 to 4: 4 with a certificate, from 1 peers, 1 rejected"]
+    assert lines[4:] == [
+        "run demo, outer steps 1 to 4: 4 with a certificate; 1 of 1 peers asked have answered, 1 rejected"
+    ]
 
 
 def test_csv_and_json_have_the_same_numbers() -> None:
@@ -62,9 +64,12 @@ def test_csv_and_json_have_the_same_numbers() -> None:
     assert found["rejected"] == [{"peer_id": EVE.peer_id, "outer_step": 5, "reason": "not\\nsigned"}]
 
 
-def test_a_run_without_certificates_is_shown_too() -> None:
-    empty = Collected("demo", 1)
-    assert report.as_table(empty).splitlines()[1].startswith("run demo, outer steps none")
+def test_a_run_without_certificates_is_told_in_words() -> None:
+    empty = Collected("demo", 9999, asked=[ANNE.peer_id])
+    empty.reject(BOB.peer_id, None, "no answer")
+    assert report.as_table(empty) == (
+        "run demo: no outer step from 9999 on has a certificate; 1 of 2 peers asked have answered, 1 rejected"
+    )
     assert json.loads(report.as_json(empty))["peers"] == []
 
 
