@@ -21,7 +21,7 @@ _STATES = {"voting": State.REDUCING, "uncertain": State.REDUCING}  # phases of a
 
 
 class News:
-    """The news of one peer. ``phase`` is called in the network thread, the rest where the peer trains."""
+    """The news of one peer. ``phase`` is called in the network thread too, all else only where the peer trains."""
 
     def __init__(self, reporter: Reporter, metrics: MetricsLog, watch: Watch = unwatched) -> None:
         self.reporter = reporter
@@ -58,7 +58,7 @@ class News:
         )
 
     def phase(self, phase: str, group_size: int) -> None:
-        """The round has entered a phase."""
+        """The round has entered a phase, or the peer waits, or goes on, in a run that its author pauses."""
         logger.debug("%s, group of %d", phase, group_size)
         self.reporter.phase(_STATES.get(phase) or State(phase), group_size)
 
