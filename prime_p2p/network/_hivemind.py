@@ -95,6 +95,11 @@ from hivemind.utils.multiaddr import Multiaddr  # noqa: E402
 
 protocol.PeerID = functools.lru_cache(4096)(PeerID)  # it writes each one in base58, most of the work of a search
 
+# A daemon that is told to end may say, as an error, that it cannot go on listening.
+logging.getLogger("hivemind.p2p.p2p_daemon").addFilter(
+    lambda record: "use of closed network connection" not in record.getMessage()
+)
+
 for _module in (node, protocol, routing):  # where hivemind was there before us
     _module.get_dht_time = clock.now
 
