@@ -39,6 +39,14 @@ def _kill_own_group() -> None:
     os._exit(1)
 
 
+def end_anyway(code: int, patience: float = STOP_PATIENCE) -> threading.Timer:
+    """End this process with an exit code in so many seconds, whatever it waits for then; it may end before."""
+    timer = threading.Timer(patience, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 class StopSignals:
     """The requests to stop that this process has received."""
 

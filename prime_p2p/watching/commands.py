@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,7 +94,7 @@ def dashboard(
 
 async def _watched(bootstrap: Sequence[str], run: str | None, use: Callable[[Watcher], Awaitable[None]]) -> int:
     """Watch a run until ``use`` ends or a signal says stop; returns the exit code."""
-    from prime_p2p.lifetime import StopSignals, stop_signals
+    from prime_p2p.lifetime import StopSignals, end_anyway, stop_signals
     from prime_p2p.watching.watcher import watching
 
     received, loop = StopSignals(), asyncio.get_running_loop()
@@ -104,10 +104,20 @@ async def _watched(bootstrap: Sequence[str], run: str | None, use: Callable[[Wat
             await use(watcher)
 
     task = asyncio.ensure_future(watch())
-    received.notify = lambda: None if received.insistent else task.cancel()
+
+    late = ExitStack()
+
+    def leave() -> None:
+        if not received.insistent:
+            task.cancel()
+            # A terminal that has gone may hold its view up for ever.
+            late.callback(end_anyway(128 + (received.first or 0)).cancel)
+
+    received.notify = leave
     for number in stop_signals():
         loop.add_signal_handler(number, received.note, number)
-    await asyncio.wait((task,))
+    with late:
+        await asyncio.wait((task,))
     if not task.cancelled():
         task.result()
     return 0 if received.first is None else 128 + received.first

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -34,3 +36,10 @@ def test_under_nohup_a_closed_terminal_stops_nobody() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert received.first is None
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_process_that_hangs_ends_anyway() -> None:
+    program = (
+        "import threading\nfrom prime_p2p.lifetime import end_anyway\nend_anyway(7, 0.1)\nthreading.Event().wait()"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7
