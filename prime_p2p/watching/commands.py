@@ -103,9 +103,7 @@ async def _watched(bootstrap: Sequence[str], run: str | None, use: Callable[[Wat
         async with watching(bootstrap, run) as watcher:
             await use(watcher)
 
-    task = asyncio.ensure_future(watch())
-
-    late = ExitStack()
+    task, late = asyncio.ensure_future(watch()), ExitStack()
 
     def leave() -> None:
         if not received.insistent:

@@ -140,11 +140,6 @@ def dilocos() -> Sequence[Arm]:
     return [arm for arm in arms if arm.method == "diloco" and arm.membership == "fixed"]
 
 
-def adamw_dilocos() -> Sequence[Arm]:
-    """Of these, those with the usual inner optimizer."""
-    return [arm for arm in dilocos() if arm.optimizer == "adamw"]
-
-
 def gaps(found: Found) -> list[str]:
     """What of the plan is not measured, a line for each arm."""
     wanted: dict[Arm, int] = {}
