@@ -38,7 +38,11 @@ from prime_p2p.state.piece_file import Contents, pieces_of
 
 
 class Lacking(TransferError):
-    """A peer does not have what it was asked for, or serves others just now: no fault of its own."""
+    """A peer does not have what it was asked for, or does not give it just now: no fault of its own."""
+
+
+class Occupied(Lacking):
+    """A peer serves as many others as it may."""
 
 
 class StateClient:
@@ -136,8 +140,10 @@ class StateClient:
 
     async def _expect(self, stream: Stream, kind: type[Any]) -> Any:
         message = await stream.receive(stall=self.stall)
-        if isinstance(message, (NotHere, Busy)):
-            raise Lacking(f"{stream.peer_id} {'serves others' if isinstance(message, Busy) else 'does not have it'}")
+        if isinstance(message, NotHere):
+            raise Lacking(f"{stream.peer_id} does not have it")
+        if isinstance(message, Busy):
+            raise Occupied(f"{stream.peer_id} serves others")
         if not isinstance(message, kind):
             raise WrongBytes(f"{stream.peer_id} answered with {message.kind!r}")
         return message

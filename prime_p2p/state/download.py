@@ -15,7 +15,7 @@ from prime_p2p.network import tasks
 from prime_p2p.network.frames import FrameError
 from prime_p2p.network.streams import StreamError
 from prime_p2p.state.backlog import Backlog
-from prime_p2p.state.client import Lacking, Session, StateClient
+from prime_p2p.state.client import Lacking, Occupied, Session, StateClient
 from prime_p2p.state.messages import TransferError, WrongBytes
 from prime_p2p.state.piece_file import Growing
 from prime_p2p.state.standing import Standing
@@ -37,7 +37,8 @@ class Download:
     """Fetches what ``file`` lacks from ``peers()``, checks every piece when it arrives, and gives it to ``backlog``.
 
     A donor that is lost, stands still or gives a wrong piece costs what it was asked for at that time, and is set
-    aside; the pieces come from the others. Near the end, pieces that are late are asked for again elsewhere.
+    aside; the pieces come from the others. Near the end, pieces that are late are asked for again elsewhere. One that
+    has nothing for us makes room where others wait to be asked: among many who download, few may have the last piece.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Download:
         self._loop = asyncio.get_running_loop()
         self._wanted = Wanted(file.lacking, self._loop.time)
         self._lacking: set[str] = set()  # peers that do not have this snapshot
+        self._waiting = 0  # peers that may be asked, beyond those that are
         self._last_piece = self._loop.time()
         self.room = asyncio.Semaphore(DONORS + BEING_CHECKED)
 
@@ -80,8 +82,18 @@ class Download:
         idle = [peer for peer in self._peers() if peer not in fetching and self._standing.good(peer)]
         random.shuffle(idle)
         idle.sort(key=lambda peer: (peer in self._lacking, self._standing.failures(peer)))
-        for peer in idle[: DONORS - len(fetching)]:
+        begun = idle[: DONORS - len(fetching)]
+        for peer in begun:
             fetching[peer] = asyncio.create_task(self._fetch_from(peer))
+        self._waiting = len(idle) - len(begun)
+
+    def makes_room(self, peer: str) -> bool:
+        """Whether ``peer``, which has nothing for us now, is to give its place to another one."""
+        if not self._waiting:
+            return False
+        self._waiting -= 1
+        self._standing.later(peer)
+        return True
 
     def _check_progress(self, fetching: bool) -> None:
         if not self._wanted.left or (fetching and not self._overdue):
@@ -104,6 +116,8 @@ class Download:
                 await _Stream(self, peer, session).run()
             finally:
                 session.end()
+        except Occupied:
+            self._standing.later(peer)
         except Lacking:
             self._lacking.add(peer)
             self._standing.later(peer)
@@ -172,6 +186,8 @@ class _Stream:
                     await self._receive()
                 elif self._checking:
                     await asyncio.wait(self._checking)
+                elif self._wanted.disjoint(self._session.have) and self._download.makes_room(self._peer):
+                    return
                 else:
                     await self._wait_for_work()
                 for task in [task for task in self._checking if task.done()]:

@@ -57,6 +57,10 @@ class Wanted:
     def wants(self, index: int) -> bool:
         return index in self._left
 
+    def disjoint(self, have: Set[int]) -> bool:
+        """Whether none of these is wanted."""
+        return self._left.isdisjoint(have)
+
     def done(self, index: int) -> None:
         """The piece is here."""
         self._left.discard(index)

@@ -7,14 +7,17 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import nodes
 import psutil
 import pytest
-from donors import OUTER, DonorProcess, Joiner, JoinerProcess, Lineage, serve
+from donors import OUTER, RUN, STALL, DonorProcess, Joiner, JoinerProcess, Lineage, serve
 
 from prime_p2p.outer.digest import PIECE
-from prime_p2p.state.client import Lacking
+from prime_p2p.state.client import Lacking, StateClient
+from prime_p2p.state.download import DONORS
 from prime_p2p.state.messages import TransferError
 from prime_p2p.state.piece_file import Contents, Copy, Growing
 from prime_p2p.state.transfer import ServingLimits, StateServer
@@ -221,6 +224,58 @@ def test_ten_who_join_at_once_give_each_other_what_they_have(tmp_path: Path, mon
         assert sum(of_donors) < 0.75 * len(joiners) * SIZE
         assert min(of_donors) > SIZE / 2  # the load is on both
         assert sum(sent.values()) < 2 * len(joiners) * SIZE
+
+    nodes.run(test)
+
+
+def test_those_who_have_nothing_for_us_do_not_keep_us_from_the_one_who_has(tmp_path: Path) -> None:
+    lineage = Lineage(tmp_path / "journal", N)
+    state = lineage.state
+
+    async def test(swarm: nodes.Swarm) -> None:
+        donor = await swarm.node("donor")
+        address = await nodes.address(donor)
+        await serve(donor, lineage, tmp_path / "donor")
+        contents = Contents(state.step, state.tokens, N, list(state.pieces))
+        empty = await asyncio.gather(*(swarm.node(f"empty-{number}", address) for number in range(DONORS)))
+        for node in empty:
+            server = await serve(node, None, tmp_path / node.peer_id)
+            server.shelf.put(Growing.at(tmp_path / f"{node.peer_id}.download", contents))
+        node = await swarm.node("joiner", address)
+        joiner = await Joiner.on(node, tmp_path / "joiner", [donor.peer_id])
+        contents_of = StateClient.contents
+
+        async def then_see_the_others(client: StateClient, *asked: Any) -> Contents:
+            contents = await contents_of(client, *asked)
+            joiner.peers = [donor.peer_id, *(node.peer_id for node in empty)]
+            joiner.standing.fail(donor.peer_id, "in this test all others are asked before it")
+            return contents
+
+        with mock.patch.object(StateClient, "contents", then_see_the_others):
+            fetched = await asyncio.wait_for(joiner.fetch(state.digest, N), WHILE)
+        assert fetched.digest == state.digest
+
+    nodes.run(test)
+
+
+def test_a_download_waits_for_a_donor_that_serves_others(tmp_path: Path) -> None:
+    lineage = Lineage(tmp_path / "journal", N)
+
+    async def test(swarm: nodes.Swarm) -> None:
+        donor = await swarm.node("donor")
+        await serve(donor, lineage, tmp_path / "donor", ServingLimits(at_once=1))
+        first, second = [await swarm.node(name, await nodes.address(donor)) for name in ("first", "second")]
+        client = StateClient(first, RUN, STALL)
+        session = await client.session(donor.peer_id, lineage.state.digest, PIECES)
+        joiner = await Joiner.on(second, tmp_path / "joiner", [donor.peer_id])
+        fetching = asyncio.create_task(joiner.fetch(lineage.state.digest, N))
+
+        async def told_to_wait() -> bool:
+            return not joiner.standing.good(donor.peer_id)
+
+        await nodes.until(told_to_wait)
+        session.end()
+        assert (await asyncio.wait_for(fetching, WHILE)).digest == lineage.state.digest
 
     nodes.run(test)
 

@@ -84,6 +84,15 @@ def test_the_end_is_when_every_piece_is_there_however_often_it_came() -> None:
     assert Wanted([], Clock()).finished.is_set()
 
 
+def test_a_peer_that_has_only_what_is_here_is_known() -> None:
+    wanted = Wanted([0, 1], Clock())
+    assert not wanted.disjoint({0})
+    wanted.done(0)
+    assert wanted.disjoint({0})
+    assert wanted.disjoint(set())
+    assert not wanted.disjoint({0, 1})
+
+
 def test_who_waits_hears_of_a_change() -> None:
     async def main() -> None:
         wanted = Wanted([0, 1], Clock())
