@@ -37,6 +37,18 @@ class BadCall(ValueError):
     """A call of the DHT, or an answer to one, that no peer of ours would send."""
 
 
+class PendingCalls(dict[Any, Any]):
+    """hivemind's calls that wait for an answer, without those that somebody has just cancelled.
+
+    A cancelled call is in there for one more turn of the event loop. An answer that comes in that very turn would end
+    hivemind's reader with InvalidStateError, and with it all calls of the DHT until there is another daemon.
+    """
+
+    def __contains__(self, call: object) -> bool:
+        future = self.get(call)
+        return future is not None and not future.done()
+
+
 class GuardedP2P(P2P):
     """hivemind's P2P, which lets through only the calls that are in order."""
 

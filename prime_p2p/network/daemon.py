@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from prime_p2p.errors import PrimeError
 from prime_p2p.network import dropped
 from prime_p2p.network._hivemind import Multiaddr, P2PDaemonError, PeerID, p2pd_pb2
+from prime_p2p.network.calls import PendingCalls
 from prime_p2p.network.daemon_config import START, DaemonConfig, options, p2p_class
 from prime_p2p.network.deadline import within
 from prime_p2p.network.pipe import EndOfBytes, Pipe, Stalled
@@ -50,6 +51,7 @@ class Daemon:
         self._server: asyncio.AbstractServer | None = None
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        p2p._client.control._pending_calls = PendingCalls()
         self._carriers = (p2p._client.control._read_task, p2p._client.control._write_task)
         for task in self._carriers:
             task.add_done_callback(_retrieve)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import psutil
@@ -23,6 +24,7 @@ from prime_p2p import bootstrap_node
 from prime_p2p.allreduce.codec import BlockVector, quantise
 from prime_p2p.errors import PrimeError
 from prime_p2p.network import daemon_config, supervisor
+from prime_p2p.network._hivemind import p2pd_pb2
 from prime_p2p.network.node import Node, NodeConfig
 from prime_p2p.network.streams import StreamError, StreamLost
 from prime_p2p.swarm.gathering import RoundPolicy
@@ -191,9 +193,26 @@ def test_a_frozen_daemon_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: py
     run(test)
 
 
-def test_a_daemon_that_carries_no_calls_any_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """An answer at the wrong moment can end hivemind's end of the connection that all calls of the DHT share."""
+def test_an_answer_in_the_instant_in_which_its_call_is_cancelled_ends_no_other_call() -> None:
+    async def serve(data: bytes, sender: object) -> bytes:
+        return data
 
+    async def test(swarm: Swarm) -> None:
+        daemon = (await swarm.node("one"))._supervisor.daemon
+        control = daemon.p2p._client.control
+        call = uuid4()
+        handler = p2pd_pb2.AddUnaryHandlerRequest(proto="test/first", balanced=False)
+        control._pending_calls[call] = asyncio.get_running_loop().create_future()
+        control._pending_calls[call].cancel()
+        request = p2pd_pb2.PersistentConnectionRequest(callId=call.bytes, addUnaryHandler=handler)
+        await control._pending_messages.put(request)
+        await asyncio.wait_for(control.add_unary_handler("test/second", serve), PATIENCE)  # answered after the first
+        assert not any(carrier.done() for carrier in daemon._carriers)
+
+    run(test)
+
+
+def test_a_daemon_that_carries_no_calls_any_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     async def test(swarm: Swarm) -> None:
         one = await swarm.node("one")
         two = await swarm.node("two", await address(one))
