@@ -240,6 +240,7 @@ class Suite:
         outcome.recovered = now - healed
         if fault.kind is not Kind.PARTITION:
             outcome.lost_steps = self.ledger.lost_steps(survivors, began, now)
+            outcome.missed = self.ledger.why_missed(outcome.lost_steps, began, now)
         outcome.forks = len(self.ledger.forks) - forks
         self._struck = None
         return outcome

@@ -47,7 +47,7 @@ class Ledger:
         self.commits: dict[str, list[Commit]] = defaultdict(list)
         self.resources: dict[tuple[str, int], Resources] = defaultdict(Resources)  # by peer and process id
         self.moves: dict[str, list[float]] = defaultdict(list)  # when a peer caught up instead of committing
-        self.missed: dict[str, list[str]] = defaultdict(list)
+        self.missed: dict[str, list[tuple[float, str]]] = defaultdict(list)  # when it made no outer step, and why
         self.faulty: list[str] = []  # broken promises about groups and means, in words
         self.forks: list[str] = []  # states from which two groups committed
         self.means_checked = 0
@@ -71,7 +71,7 @@ class Ledger:
         elif what == "caught up":
             self.moves[name].append(details["at"])
         elif what == "missed":
-            self.missed[name].append(details["reason"])
+            self.missed[name].append((details["at"], details["reason"]))
         elif what == "round":
             self._take_round(details)
 
@@ -149,13 +149,19 @@ class Ledger:
         after = ([c.attempts for c in self.commits[peer] if c.at > at][:AROUND] for peer in peers)
         return max((most for few in after for most in few), default=0)
 
-    def lost_steps(self, peers: Iterable[str], start: float, end: float) -> int:
-        """Outer steps that one of the peers did not commit itself, though its companions did."""
-        lost = 0
+    def lost_steps(self, peers: Iterable[str], start: float, end: float) -> dict[str, list[int]]:
+        """By peer, the outer steps that it did not commit itself, though its companions did."""
+        lost: dict[str, list[int]] = {}
         for peer in peers:
             steps = [c.step for c in self.commits[peer] if start < c.at < end]
-            lost += sum(after - before - 1 for before, after in pairwise(steps))
+            missing = [step for before, after in pairwise(steps) for step in range(before + 1, after)]
+            if missing:
+                lost[peer] = missing
         return lost
+
+    def why_missed(self, peers: Iterable[str], start: float, end: float) -> list[str]:
+        """What these peers said of rounds that they came out of without an outer step."""
+        return [f"{peer}: {reason}" for peer in peers for at, reason in self.missed[peer] if start < at < end]
 
     def growth(self, settled: int = 20) -> dict[str, float]:
         """The largest growth of a process after its first ``settled`` commits: a share of memory, else counts."""

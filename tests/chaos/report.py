@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from faults import Kind
@@ -14,7 +14,8 @@ from ledger import Ledger
 @dataclass
 class Outcome:
     """What one fault did. ``wait`` is the longest time between two commits of a survivor around it, ``attempts`` how
-    many groups that took, ``recovered`` how long it took until all were in one group again; in seconds.
+    many groups that took, ``recovered`` how long it took until all were in one group again; in seconds. ``lost_steps``
+    are those that each survivor did not commit, and ``missed`` what it said of that.
     """
 
     fault: str
@@ -24,14 +25,15 @@ class Outcome:
     wait: float = 0.0
     attempts: int = 0
     recovered: float = 0.0
-    lost_steps: int = 0
+    lost_steps: dict[str, list[int]] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
     forks: int = 0
     hang: str = ""
 
     def __str__(self) -> str:
         text = f"{self.fault} ({self.victim}): survivors waited {self.wait:.1f} s, {self.attempts} attempts; "
         text += f"all together {self.recovered:.1f} s later"
-        text += f"; {self.lost_steps} outer steps lost" if self.lost_steps else ""
+        text += f"; outer steps lost: {self.lost_steps}, {self.missed}" if self.lost_steps else ""
         text += f"; {self.forks} forks" if self.forks else ""
         return text + (f"; HANG: {self.hang}" if self.hang else "")
 
@@ -49,7 +51,7 @@ def make_report(
         "by_kind": {kind.value: sum(outcome.kind is kind for outcome in outcomes) for kind in Kind},
         "divergences": len(diverged) + len(ledger.faulty),
         "hangs": len(hangs),
-        "lost_outer_steps": sum(outcome.lost_steps for outcome in outcomes),
+        "lost_outer_steps": sum(len(steps) for outcome in outcomes for steps in outcome.lost_steps.values()),
         "forks_healed": sum(outcome.forks for outcome in outcomes) - sum(outcome.forks for outcome in diverged),
         "means_checked": ledger.means_checked,
         "median_clean_round_s": round(clean_round, 2),

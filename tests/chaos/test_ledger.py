@@ -103,7 +103,10 @@ def test_only_what_all_have_committed_is_common(rounds: Rounds) -> None:
 def test_a_step_that_a_peer_did_not_commit_itself_is_lost(rounds: Rounds) -> None:
     for at, step in enumerate((1, 2, 5)):
         rounds.commit("a", at, step)
-    assert rounds.ledger.lost_steps("a", -1.0, 10.0) == 2
+    rounds.ledger.take("a", 1, "missed", {"at": 1.5, "reason": "late"})
+    lost = rounds.ledger.lost_steps("a", -1.0, 10.0)
+    assert lost == {"a": [3, 4]}
+    assert rounds.ledger.why_missed(lost, -1.0, 10.0) == ["a: late"]
 
 
 def test_the_longest_wait_is_one_around_the_fault(rounds: Rounds) -> None:
@@ -117,7 +120,7 @@ def test_the_longest_wait_is_one_around_the_fault(rounds: Rounds) -> None:
     ("outcome", "problem"),
     [
         (Outcome("kill", Kind.KILL, "a", 0.0, hang="it did not come back"), "hangs"),
-        (Outcome("kill", Kind.KILL, "a", 0.0, lost_steps=1), "lost_outer_steps"),
+        (Outcome("kill", Kind.KILL, "a", 0.0, lost_steps={"b": [3]}), "lost_outer_steps"),
         (Outcome("kill", Kind.KILL, "a", 0.0, forks=1), "divergences"),
         (Outcome("cut", Kind.CUT, "a", 0.0, forks=1, hang="it did not come back"), "divergences"),
     ],
