@@ -113,6 +113,9 @@ def measured(sizes: Iterable[tuple[int, int]], rounds: int) -> Results:
         results[peers, params] = {name: one for name, one in found.items() if not one.failure}
         took = ", ".join(f"{name} {one.seconds:.3f} s" for name, one in found.items() if one.seconds is not None)
         print(f"{peers} peers, {params / 1e6:g} M: {took}", file=sys.stderr)
+        for name, one in found.items():
+            if one.failure:
+                print(f"{peers} peers, {params / 1e6:g} M: no {name}: {one.failure}", file=sys.stderr)
     return {key: found for key, found in results.items() if "ours" in found}
 
 
