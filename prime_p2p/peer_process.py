@@ -84,7 +84,7 @@ def run(options: PeerOptions) -> int:
     bulletin = Bulletin()
     with noting_stop_signals() as signals, suppress(Stopped):  # loggers take long to start, too
         signals.notify = partial(_leave_before_joining, signals)
-        with _reporter(options, bulletin) as reporter:
+        with owned(options.directory), _reporter(options, bulletin) as reporter:  # loggers write there, too
             try:
                 _join_and_train(options, bulletin, reporter, signals)
             except Stopped:
@@ -93,11 +93,7 @@ def run(options: PeerOptions) -> int:
 
 
 def _join_and_train(options: PeerOptions, bulletin: Bulletin, reporter: Reporter, signals: StopSignals) -> None:
-    with (
-        owned(options.directory),
-        MetricsLog(options.directory / FILE_NAME) as metrics,
-        _open_swarm(options) as swarm,
-    ):
+    with MetricsLog(options.directory / FILE_NAME) as metrics, _open_swarm(options) as swarm:
         logs.at(peer_id=swarm.peer_id)
         logger.info("joined; reachable at %s", " ".join(swarm.addresses))
         if options.public is not None:

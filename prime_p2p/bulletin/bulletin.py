@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from itertools import accumulate, islice
 
-from prime_p2p.bulletin.messages import LONGEST_LINE, MOST_BYTES, MOST_LINES, line, packed
+from prime_p2p.bulletin.messages import LARGEST_LOSS, LONGEST_LINE, MOST_BYTES, MOST_LINES, line, packed
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import RoundMetrics, finite
 from prime_p2p.monitor.reporter import Silent
@@ -60,7 +60,9 @@ class Bulletin(Silent):
             self._now = self._now.in_phase(state, group_size)
 
     def outer_step(self, metrics: RoundMetrics) -> None:
-        self._keep(line("outer_step", metrics.to_json()))
+        told = metrics.to_json()
+        losses = {name: _loss(told[name]) for name in ("train_loss", "val_loss") if name in told}
+        self._keep(line("outer_step", told | losses))
 
     def missed(self) -> None:
         self._keep(line("missed", {"outer_step": self._now.outer_step}))
@@ -71,9 +73,14 @@ def _now_line(now: Progress) -> bytes:
         "outer_step": now.outer_step,
         "inner_step": now.inner_step,
         "inner_steps": now.inner_steps,
-        "loss": finite(now.loss),
+        "loss": _loss(now.loss),
         "tokens_per_second": finite(now.tokens_per_second) or 0.0,
         "group_size": now.group_size,
         "state": now.state.value,
     }
     return line("now", fields)
+
+
+def _loss(value: float | None) -> float | None:
+    """A loss as it is told: None for one that has grown without bounds, or is none."""
+    return value if (value := finite(value)) is not None and abs(value) <= LARGEST_LOSS else None

@@ -23,7 +23,8 @@ MOST_BYTES = 64 * 1024  # of its lines together, unless it is a single one
 LONGEST_LINE = 64 * 1024
 MOST_PACKED = MOST_UNPACKED = 2 * MOST_BYTES
 
-Real = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
+LARGEST_LOSS = 1e30
+Loss = Annotated[float, Field(ge=-LARGEST_LOSS, le=LARGEST_LOSS, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False), AfterValidator(lambda value: round(value, 6))]
 """To the microsecond, so that what is divided by some that are not 0 stays finite."""
 
@@ -64,7 +65,7 @@ class Now(_Told):
     outer_step: Count
     inner_step: Count
     inner_steps: Count
-    loss: Real | None = None
+    loss: Loss | None = None
     tokens_per_second: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = 0.0
     group_size: Annotated[int, Field(ge=0, le=MAX_MEMBERS)] = 0
     state: State
@@ -87,12 +88,12 @@ class _Step(_Told):
     group: Annotated[list[PeerId], Field(max_length=MAX_MEMBERS)]
     weights: Annotated[list[Count], Field(max_length=MAX_MEMBERS)]
     attempts: Annotated[int, Field(ge=0, le=10**6)]
-    train_loss: Real | None
+    train_loss: Loss | None
     tokens: Count
     bytes_sent: Count
     bytes_received: Count
     seconds: _Phases
-    val_loss: Real | None = None
+    val_loss: Loss | None = None
     replayed: Count = 0
     snapshots: Count = 0
     state_bytes: Count = 0

@@ -14,11 +14,12 @@ from typing import Any
 
 from prime_p2p.bulletin.messages import Missed, News, Now
 from prime_p2p.monitor.metrics import RoundMetrics
-from prime_p2p.monitor.report import PeerResult, loss_curves, rounds_of
+from prime_p2p.monitor.report import PeerResult, rounds_of
 from prime_p2p.network import dropped
 from prime_p2p.swarm.membership import BEAT_LIVES, LEFT, Heartbeat
 
 MOST_STEPS = 200  # outer steps that are kept of each peer
+MOST_MEMBERS = 1_000_000  # of the groups of all outer steps that are kept, some 100 bytes each where nobody knows them
 MOST_EVENTS = 500
 EVENTS_AT_ONCE = 32  # of one peer; more of them are not told
 EVENT_EVERY = 10.0  # seconds in which one more has room
@@ -59,6 +60,8 @@ class PeerView:
     odd_looks: int = 0
     first_step: int = 0
     """The outer step it was at when it was first seen: what it tells of earlier ones is no event."""
+    members: int = 0
+    """Of the groups of all its ``steps``."""
     tokens: int = 0
     """That it contributed to outer steps while we watched, or before as far as it told."""
     events_left: float = EVENTS_AT_ONCE
@@ -127,6 +130,7 @@ class RunView:
         self._validation: dict[int, float] = {}
         self._stale: set[int] = set()  # outer steps of which more is known than these two say
         self._told = 0
+        self._members = 0  # of all peers
         self.outer_step = 0
         """Where the run is, as far as more than one of the peers there say so; where nobody is, where it was."""
         self.tokens = 0
@@ -220,10 +224,6 @@ class RunView:
         self._look_at_stale_steps()
         return sorted((step, loss) for step, loss in self._validation.items() if step <= self.outer_step + 1)
 
-    def losses(self) -> dict[str, Any]:
-        """The loss curves, see ``report.loss_curves``; those of training by peer id, since two may have one name."""
-        return loss_curves([_result(peer, peer.steps.values()) for peer in self.peers.values() if peer.steps])
-
     def _look_at_stale_steps(self) -> None:
         for step in self._stale:
             self._rounds.pop(step, None)
@@ -277,13 +277,19 @@ class RunView:
 
     def _step(self, peer: PeerView, made: RoundMetrics, now: float) -> None:
         made = replace(made, group=tuple(sys.intern(one) for one in made.group))
-        if made.outer_step not in peer.steps:
+        if made.outer_step in peer.steps:
+            self._drop_step(peer, made.outer_step)
+        else:
             peer.tokens += made.tokens
         peer.steps[made.outer_step] = made
+        peer.members += len(made.group)
+        self._members += len(made.group)
         self._stale.add(made.outer_step)
         while len(peer.steps) > MOST_STEPS:
-            self._stale.add(oldest := min(peer.steps))
-            del peer.steps[oldest]
+            self._drop_step(peer, min(peer.steps))
+        while self._members > MOST_MEMBERS:
+            loudest = max(self.peers.values(), key=lambda one: one.members)
+            self._drop_step(loudest, min(loudest.steps))
         if made.outer_step <= peer.first_step:
             return
         where = f"outer step {made.outer_step}"
@@ -302,6 +308,12 @@ class RunView:
             )
         for kind, count in made.dropped.items():
             self._tell(now, "dropped", peer.peer_id, f"{peer.name} dropped {count} of kind {kind} before {where}")
+
+    def _drop_step(self, peer: PeerView, step: int) -> None:
+        size = len(peer.steps.pop(step).group)
+        peer.members -= size
+        self._members -= size
+        self._stale.add(step)
 
     def _see_where_it_is(self) -> None:
         if there := self.present:
@@ -337,7 +349,8 @@ class RunView:
     def _forget(self) -> None:
         gone = sorted((peer for peer in self.peers.values() if peer.gone), key=lambda peer: -peer.since)
         for peer in gone[MOST_GONE:]:
-            self._stale |= peer.steps.keys()
+            for step in list(peer.steps):
+                self._drop_step(peer, step)
             del self.peers[peer.peer_id]
 
     def _tell(self, now: float, kind: str, peer: str, text: str) -> None:

@@ -107,9 +107,10 @@ def test_a_folder_that_belongs_to_another_run_or_to_a_running_peer_is_refused(tm
     with network(tmp_path) as (_, _, start):
         peer = start("peer", **{"run.name": "old"})
         peer.event("outer_step")
-        second = start("peer", **{"run.name": "old"})
+        second = start("peer", **{"run.name": "old", "logging.tensorboard": "events"})
         assert second.wait() == 2
         assert "in use by another peer" in second.stderr
+        assert not (second.directory / "events").exists()  # it has left nothing there
         peer.signal(signal.SIGTERM)
         assert peer.wait() == 0
         other = start("peer", **{"run.name": "new"})

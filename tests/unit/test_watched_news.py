@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,17 @@ def test_the_bulletin_keeps_so_many_lines_and_no_more() -> None:
     last, payload = bulletin.after(bulletin.session, 0)
     assert steps(payload)[0] == bulletins.MOST_KEPT
     assert last == bulletins.MOST_KEPT + MOST_LINES - 1
+
+
+@pytest.mark.parametrize("loss", [1e31, -1e31, float("inf"), float("nan")])
+def test_a_loss_that_grows_without_bounds_is_none_and_the_rest_is_told(loss: float) -> None:
+    bulletin = Bulletin()
+    bulletin.progress(replace(PROGRESS, loss=loss))
+    bulletin.outer_step(made(1, (), train_loss=loss, val_loss=loss))
+    step, now = read(bulletin.after(b"", 0)[1])
+    assert isinstance(step, RoundMetrics)
+    assert (step.outer_step, step.train_loss, step.val_loss) == (1, None, None)
+    assert now == Now(**fields_of_now(loss=None))
 
 
 def test_a_phase_changes_what_the_peer_does_and_nothing_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from watched_runs import START, beat, digest, made, now, peer_id, run_of
 
 from prime_p2p.bulletin.messages import Missed
@@ -106,7 +107,22 @@ def test_rounds_and_validation_losses_follow_what_is_told_later() -> None:
         (7, 1.0, 1),
     ]
     assert view.validation() == [(6, 2.75)]
-    assert view.losses()["train"][TWO] == [[6, 3.0], [7, 1.0]]
+
+
+def test_a_peer_that_tells_of_large_groups_drives_out_its_own_outer_steps_not_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("prime_p2p.watching.view.MOST_MEMBERS", 20)
+    view = of_three()
+    view.heard(ONE, [made(step, (ONE, TWO)) for step in range(1, 4)], START)
+    for step in range(10):
+        view.heard(TWO, [made(step, tuple(f"nobody-{step}-{number}" for number in range(7)))], START)
+    assert sorted(view.peers[ONE].steps) == [1, 2, 3]
+    assert sorted(view.peers[TWO].steps) == [8, 9]
+    for _ in range(10):
+        view.heard(TWO, [made(9, ("nobody",))], START)
+    assert sorted(view.peers[TWO].steps) == [8, 9]
+    assert sum(peer.members for peer in view.peers.values()) == view._members == 14
 
 
 def test_what_is_kept_of_a_peer_and_of_those_that_are_gone_is_bounded() -> None:
