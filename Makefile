@@ -27,10 +27,12 @@ help:
 swarm: $(RUN)
 	$(VENV)/bin/prime-p2p swarm $(ARGS)
 
-# The pure tests on all cores; those with processes of their own one after the other, each with the machine to itself.
+# The pure tests on all cores; those with processes of their own, which wait as long as they compute, two at a time; the
+# chaos suite with the machine to itself.
 test: lint
 	$(VENV)/bin/python -m pytest tests/unit -n auto
-	$(VENV)/bin/python -m pytest tests/swarm tests/chaos
+	$(VENV)/bin/python -m pytest tests/swarm -n 2 --dist worksteal
+	$(VENV)/bin/python -m pytest tests/chaos
 
 unit: $(DEV)
 	$(VENV)/bin/python -m pytest tests/unit -n auto $(ARGS)
