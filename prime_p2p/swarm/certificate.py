@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from prime_p2p.network.frames import MAX_ITEMS
 from prime_p2p.network.identity import verify
 from prime_p2p.swarm.groups import Group, Member
-from prime_p2p.swarm.messages import MAX_MEMBERS, Bandwidth, Count, Digest, PeerId, Signature
+from prime_p2p.swarm.messages import MAX_MEMBERS, Bandwidth, Committed, Count, Digest, PeerId, Signature
 
 MAX_CERTIFICATE = 64 * 1024  # bytes; one of `MAX_MEMBERS` has 40 kB
 ID = 16  # bytes
@@ -70,6 +70,11 @@ class Certificate:
             return None
         return cls(group, found[0][0], tuple(signature for _, signature in found))
 
+    @property
+    def told(self) -> Committed:
+        """It, to the other members."""
+        return Committed(group_id=self.group.id, update_digest=self.update_digest, signatures=list(self.signatures))
+
     @cached_property
     def id(self) -> bytes:
         """16 bytes that name what was signed, however it was signed."""
@@ -104,6 +109,8 @@ class Certificate:
 
     def check(self) -> None:
         """Raises BadCertificate where a signature is not that of its member; a millisecond for some ten of them."""
+        if len(self.signatures) != len(self.group.members):
+            raise BadCertificate("not as many signatures as members")
         signed = ballot(self.group.id, self.update_digest)
         for peer, signature in zip(self.group.peer_ids, self.signatures, strict=True):
             if not verify(peer, signed, signature):

@@ -5,6 +5,7 @@
 * A member that has voted and misses a vote cannot know whether others got it. It falls into doubt: it counts votes no
   more, tells everyone so, and a member that hears of it and has no full count either falls into doubt too. Who has
   committed answers so, and whoever hears that while in doubt commits too and passes it on.
+* ``Committed`` carries what its sender committed by: the signed votes of all members. A false one never gets here.
 * In doubt, members tell each other whom they have lost. When every member is in doubt or lost to all who are, nobody
   they can reach has committed and nobody among them will: they give the group up.
 
@@ -59,9 +60,11 @@ class Attempt:
             self._abort()
 
     @property
-    def certificate(self) -> Certificate | None:
-        """The signed votes of all members, where we have them."""
-        return Certificate.of(self.group, self._votes)
+    def certificate(self) -> Certificate:
+        """The signed votes of all members, once it is committed."""
+        said = self.last_word
+        assert isinstance(said, say.Committed)
+        return Certificate(self.group, said.update_digest, tuple(said.signatures))
 
     # ---- what happens
 
@@ -95,7 +98,7 @@ class Attempt:
                 self._fail(message)
         elif isinstance(message, say.Committed):
             if self.phase is not Phase.REDUCING:
-                self._commit()
+                self._commit(message)
         elif self.phase is Phase.REDUCING:
             self._abort()
         else:
@@ -139,16 +142,16 @@ class Attempt:
     def _count(self) -> None:
         if self.phase is not Phase.VOTING or not self._others <= set(self._votes):
             return
-        counts = Counter(digest for digest, _ in self._votes.values())
-        if len(counts) == 1:
-            self._commit()
+        certificate = Certificate.of(self.group, self._votes)
+        if certificate is not None:
+            self._commit(certificate.told)
             return
+        counts = Counter(digest for digest, _ in self._votes.values())
         agreed = max(counts, key=lambda digest: (counts[digest], digest))
         self.suspects |= {peer for peer in self._others if self._votes[peer][0] != agreed}
         self._abort()
 
-    def _commit(self) -> None:
-        said = say.Committed(group_id=self.group.id)
+    def _commit(self, said: say.Committed) -> None:
         if self.phase is Phase.UNCERTAIN:
             self._tell(said)
         self.outcome = Outcome.COMMITTED

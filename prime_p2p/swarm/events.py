@@ -120,12 +120,12 @@ class StopReduce:
 class Commit:
     """The update of this group is agreed: apply it. ``attempts`` counts the groups begun for this outer step.
 
-    ``certificate`` is None where we know from others that the group has committed, and miss a vote.
+    ``certificate`` has the signed votes of all members.
     """
 
     group: Group
     attempts: int
-    certificate: Certificate | None
+    certificate: Certificate
 
 
 @dataclass(frozen=True)

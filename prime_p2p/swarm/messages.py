@@ -150,10 +150,13 @@ class Doubt(Message):
 
 
 class Committed(Message):
-    """I have committed this group."""
+    """I have committed this group: here are the ``signatures`` of all its members, in their order, under the vote for
+    this update."""
 
     kind: ClassVar[str] = "committed"
     group_id: Digest
+    update_digest: Digest
+    signatures: Annotated[list[Signature], Field(min_length=1, max_length=MAX_MEMBERS)]
 
 
 AboutState = Join | Open | Redirect | Begun

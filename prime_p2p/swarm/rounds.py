@@ -44,7 +44,7 @@ class RoundMachine:
         self._sits_out = False
         self._suspects: set[str] = set()  # not to be in a group with, for this outer step
         self._blamed: dict[str, bytes] = {}  # whom a reduce of ours has blamed once, and in which group
-        self._given_up: set[bytes] = set()  # the groups from this state that failed
+        self._given_up: dict[bytes, Group] = {}  # the groups from this state that have ended
         self._contributed = False  # one of them did not fail for all of its members
         self._committed: Group | None = None  # the group whose update is being applied
         self._last_words: OrderedDict[bytes, say.AboutGroup] = OrderedDict()  # of groups that we were in
@@ -90,6 +90,11 @@ class RoundMachine:
         ends_at = self._meeting.wake_at(now) if self.attempt is None else self.attempt.ends_at
         tick = now + self._context.policy.tick
         return tick if ends_at is None else min(ends_at, tick)
+
+    def group_of(self, group_id: bytes) -> Group | None:
+        """The group of this id, if it is one that we are in or were in from this state."""
+        attempt = self.attempt
+        return attempt.group if attempt and attempt.group.id == group_id else self._given_up.get(group_id)
 
     @property
     def phase(self) -> Phase:
@@ -199,7 +204,7 @@ class RoundMachine:
     def _end(self, attempt: Attempt) -> None:
         assert attempt.last_word is not None
         self._remember(attempt.group.id, attempt.last_word)
-        self._given_up.add(attempt.group.id)
+        self._given_up[attempt.group.id] = attempt.group
         self.attempt = None
 
     def _miss(self, reason: str, now: float) -> None:
@@ -299,7 +304,7 @@ class RoundMachine:
         """The peer wants a round from the state that we leave just now."""
         assert self._committed is not None
         if peer in self._committed.peer_ids:
-            self._context.send(peer, say.Committed(group_id=self._committed.id))
+            self._context.send(peer, self._last_words[self._committed.id])
         else:
             self._meeting.say_begun(peer, frozenset(self._committed.peer_ids))
 

@@ -18,11 +18,11 @@ from prime_p2p.network.frames import Message
 from prime_p2p.network.identity import verify
 from prime_p2p.network.node import Node
 from prime_p2p.swarm import events as ev
-from prime_p2p.swarm.certificate import Certificate, ballot
+from prime_p2p.swarm.certificate import BadCertificate, Certificate, ballot
 from prime_p2p.swarm.gathering import RoundPolicy, Seen
 from prime_p2p.swarm.groups import Group
 from prime_p2p.swarm.links import Links
-from prime_p2p.swarm.messages import Leave, Ping, Vote
+from prime_p2p.swarm.messages import Committed, Leave, Ping, Vote
 from prime_p2p.swarm.rounds import RoundMachine
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,7 @@ class RoundResult:
 
     ``group`` is the committed one, and ``update`` then holds its update; None where the round was missed, for
     ``reason``. Even then our pseudo-gradient may have ``contributed`` to what others committed. ``certificate`` proves
-    the commit, where this peer has all votes. ``seconds`` has the time spent in gather, reduce and commit, over all
-    attempts.
+    the commit. ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
     """
 
     group: Group | None = None
@@ -173,19 +172,26 @@ class RoundRunner:
             return
         if isinstance(message, Leave):
             self.on_leave(peer)
-        if isinstance(message, Vote) and not self._is_signed(peer, message):
-            dropped.note("vote", "it is not signed by its sender", peer)
+        if isinstance(message, (Vote, Committed)) and not self._is_signed(peer, message):
+            dropped.note("vote", "it is not signed by whoever is said to have voted", peer)
             return
         self._handle(ev.Received(peer, message))
         if not isinstance(message, Ping):
             logger.debug("from %s: %r", peer, message)
 
-    def _is_signed(self, peer: str, vote: Vote) -> bool:
-        """False for a vote that would count and must not; one for another group than ours counts nowhere."""
-        attempt = self._machine.attempt
-        if attempt is None or attempt.group.id != vote.group_id or attempt.group.member(peer) is None:
+    def _is_signed(self, peer: str, message: Vote | Committed) -> bool:
+        """False for a vote, or a word of all votes, that would count and must not; for another group than ours none
+        counts."""
+        group = self._machine.group_of(message.group_id)
+        if group is None or group.member(peer) is None:
             return True
-        return verify(peer, ballot(vote.group_id, vote.update_digest), vote.signature)
+        if isinstance(message, Vote):
+            return verify(peer, ballot(message.group_id, message.update_digest), message.signature)
+        try:
+            Certificate(group, message.update_digest, tuple(message.signatures)).check()
+        except BadCertificate:
+            return False
+        return True
 
     def _on_lost(self, peer: str) -> None:
         if not self._node.online:

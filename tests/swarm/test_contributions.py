@@ -79,20 +79,21 @@ async def contributions(bootstrap: str, *options: str) -> tuple[int | None, str,
     return process.returncode, out.decode(), complaints.decode()
 
 
-def test_a_member_whose_signature_is_wrong_splits_nobody_and_there_is_no_certificate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_member_whose_signature_is_wrong_commits_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "VOTE_STALLS", 0.5)  # how long the others wait for its vote
 
     async def test(swarm: Swarm) -> None:
-        peers = await round_peers(swarm, 3)
+        *honest, liar = peers = await round_peers(swarm, 3)
         before = dropped.counts()["vote"]
-        with mock.patch.object(peers[2].node.identity, "sign", return_value=bytes(64)):
-            results = await one_round(peers, FIRST)
-        assert {len(result.group.members) for result in results if result.group is not None} == {3}
-        assert None not in [result.group for result in results]
-        assert [result.certificate for result in results[:2]] == [None, None]
-        assert dropped.counts()["vote"] == before + 2
+        with mock.patch.object(liar.node.identity, "sign", return_value=bytes(64)):
+            *results, alone = await one_round(peers, FIRST)
+        group = group_of(results)
+        assert set(group.peer_ids) == {peer.peer_id for peer in honest}
+        for result in results:
+            assert result.certificate is not None
+            result.certificate.check()
+        assert alone.group != group
+        assert dropped.counts()["vote"] >= before + 4  # its votes, and its word that all have voted
         for one in peers:
             await one.runner.close()
 

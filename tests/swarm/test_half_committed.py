@@ -38,6 +38,9 @@ def test_when_one_has_committed_and_a_voter_is_lost_the_others_commit_the_same_a
             results = await asyncio.gather(*attempts[:3])
             assert [result.group for result in results] == [first.group] * 3
             assert [result.attempts for result in results] == [1, 1, 1]
+            for result in results:  # those who heard of it have the signatures that the one has counted
+                assert result.certificate is not None
+                result.certificate.check()
             assert len({result.update.digest() for result in results if result.update is not None}) == 1
 
             again = await one_round(survivors, state_after(first.group))

@@ -107,7 +107,7 @@ class Hostile:
             say.Join(step=7, digest=DIGEST, **join),
             begin,
             say.Vote(group_id=DIGEST, update_digest=DIGEST, signature=2 * DIGEST),
-            say.Committed(group_id=DIGEST),
+            say.Committed(group_id=DIGEST, update_digest=DIGEST, signatures=[2 * DIGEST] * 200),
             say.Doubt(group_id=DIGEST, lost=dict.fromkeys(invented[:2], invented)),
             say.Redirect(step=9, digest=DIGEST, leader=invented[0], awaited=invented),
             say.Ping(),

@@ -52,7 +52,7 @@ class CommitRecord:
     attempts: int
     since: float
     ready_at: float
-    certificate: Certificate | None
+    certificate: Certificate
 
 
 def signature(name: str, group_id: bytes, update_digest: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Which commits of simulated runs are certified: those by votes, and no group that nobody committed."""
+"""That all commits of simulated runs are certified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from test_rounds import everybody_at, storm
 
 def assert_certified_by_all(commit: CommitRecord, seed: int) -> None:
     certificate = commit.certificate
-    assert certificate is not None, seed
     assert certificate.group == commit.group, seed
     signed = [signature(peer, commit.group.id, certificate.update_digest) for peer in commit.group.peer_ids]
     assert list(certificate.signatures) == signed, seed
@@ -25,12 +24,7 @@ def test_without_faults_every_member_has_the_certificate_of_every_outer_step(cou
             assert_certified_by_all(commit, seed)
 
 
-def test_through_any_faults_whoever_has_a_certificate_has_all_signatures_and_only_of_what_was_committed() -> None:
+def test_through_any_faults_whoever_commits_has_the_signatures_of_all() -> None:
     for seed in range(SEEDS):
-        world = storm(seed)
-        for commit in world.commits:
-            if commit.certificate is not None:
-                assert_certified_by_all(commit, seed)
-        for group in {commit.group for commit in world.commits}:
-            certified = [commit for commit in world.commits if commit.group == group and commit.certificate]
-            assert certified, (seed, group.step)  # somebody has counted all votes, or nobody could commit
+        for commit in storm(seed).commits:
+            assert_certified_by_all(commit, seed)

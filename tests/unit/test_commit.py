@@ -22,7 +22,7 @@ POLICY = RoundPolicy(stall_timeout=5.0)
 UPDATE, OTHER_UPDATE, SIGNATURE = b"u" * 32, b"v" * 32, b"s" * 64
 OTHER_SIGNATURE = b"t" * 64
 ABORT = say.Abort(group_id=GROUP.id, blamed=[])
-COMMITTED = say.Committed(group_id=GROUP.id)
+COMMITTED = say.Committed(group_id=GROUP.id, update_digest=UPDATE, signatures=[SIGNATURE] * 3)
 
 
 def vote(update: bytes = UPDATE, signature: bytes = SIGNATURE) -> say.Vote:
@@ -188,7 +188,7 @@ def test_in_doubt_a_member_commits_when_somebody_has_and_passes_it_on(in_doubt: 
     in_doubt.hear(B, COMMITTED)
     assert in_doubt.outcome is Outcome.COMMITTED
     assert in_doubt.said() == {B: [COMMITTED]}
-    assert in_doubt.attempt.certificate is None
+    assert in_doubt.attempt.certificate == Certificate(GROUP, UPDATE, (SIGNATURE,) * 3)
 
 
 def test_a_member_that_has_not_voted_believes_nobody_that_the_group_is_committed(reducing: Member_) -> None:

@@ -28,6 +28,11 @@ from prime_p2p.swarm.events import Phase
 from prime_p2p.swarm.groups import lead_order
 
 
+def committed(group_id: bytes) -> say.Committed:
+    """With the votes of two members, as ``leading`` and these tests make them."""
+    return say.Committed(group_id=group_id, update_digest=bytes(32), signatures=[bytes(64)] * 2)
+
+
 @pytest.fixture
 def peer() -> Peer:
     return Peer()
@@ -101,7 +106,7 @@ def test_members_that_gave_it_up_in_doubt_follow_one_who_has_committed_it(leadin
     leading.did()
     leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: [], US: []}))
     assert leading.said() == []  # it knows already
-    leading.hear(LAST, say.Committed(group_id=group_id))
+    leading.hear(LAST, committed(group_id))
     assert leading.did()[-1] == ev.Missed("others committed a group that this peer gave up", contributed=True)
 
 
@@ -222,7 +227,7 @@ def test_who_asks_for_a_group_that_is_over_hears_how_it_ended(leading: Peer) -> 
     leading.hear(LAST, say.Vote(group_id=group_id, update_digest=bytes(32), signature=bytes(64)))
     leading.did()
     leading.hear(LAST, say.Doubt(group_id=group_id, lost={LAST: []}))
-    assert leading.said() == [(LAST, say.Committed(group_id=group_id))]
+    assert leading.said() == [(LAST, committed(group_id))]
 
 
 def test_a_peer_that_says_that_it_leaves_is_not_waited_for(leading: Peer) -> None:
