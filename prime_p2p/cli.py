@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from prime_p2p.options import (
     EventsOption,
     HostOption,
     IdentityOption,
+    LocationOption,
     LogFormatOption,
     LogLevelOption,
     MetricsHostOption,
@@ -141,6 +143,7 @@ def peer(
     recipe: RecipeOption,
     directory: DirectoryOption = None,
     name: PeerNameOption = "",
+    location: LocationOption = None,
     identity: IdentityOption = None,
     host: HostOption = None,
     port: PortOption = None,
@@ -181,7 +184,11 @@ def peer(
             recipe=loaded,
             bootstrap=tuple(bootstrap),
             directory=directory or Path("runs") / loaded.run.name,
-            swarm=place_of(identity, host, port, announce, bandwidth, name=name, relayed=relayed, quic=quic),
+            swarm=replace(
+                place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
+                name=name,
+                location=location,
+            ),
             threads=threads,
             device=device,
             launch=launch,

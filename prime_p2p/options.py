@@ -10,6 +10,7 @@ import typer
 
 from prime_p2p.monitor import logs
 from prime_p2p.network.ports import PEER_PORT
+from prime_p2p.swarm.location import Location
 
 RecipeOption = Annotated[
     str,
@@ -72,6 +73,17 @@ PeerNameOption = Annotated[
     str,
     typer.Option(
         "--name", metavar="NAME", help="What this peer is called where the run is shown.", callback=_can_be_told
+    ),
+]
+LocationOption = Annotated[
+    Location | None,
+    typer.Option(
+        "--location",
+        metavar="LAT,LON",
+        help="Where to show this peer on the map of the run, in degrees, as in 52.5,13.4. Others are told the nearest "
+        "whole degrees, so to about 100 km.",
+        show_default="told to nobody",
+        parser=Location.of,
     ),
 ]
 IdentityOption = Annotated[

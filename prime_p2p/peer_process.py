@@ -200,7 +200,6 @@ def place_of(
     announce: Sequence[str] | None,
     bandwidth: float,
     *,
-    name: str = "",
     relayed: bool = False,
     quic: bool = False,
 ) -> SwarmOptions:
@@ -211,7 +210,6 @@ def place_of(
         PEER_PORT if port is None else port,
         tuple(announce or ()),
         bandwidth,
-        name,
         or_next=port is None,
         relayed=relayed,
         quic=quic,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from prime_p2p.options import (
     EventsOption,
     HostOption,
     IdentityOption,
+    LocationOption,
     LogFormatOption,
     LogLevelOption,
     MetricsHostOption,
@@ -230,6 +232,7 @@ def join(
         ),
     ] = None,
     name: PeerNameOption = "",
+    location: LocationOption = None,
     identity: IdentityOption = None,
     host: HostOption = None,
     port: PortOption = None,
@@ -280,7 +283,11 @@ def join(
             recipe=public.terms.base,
             bootstrap=tuple(dict.fromkeys([parsed.bootstrap, *look.bootstraps])),
             directory=directory,
-            swarm=place_of(identity, host, port, announce, bandwidth, name=name, relayed=relayed, quic=quic),
+            swarm=replace(
+                place_of(identity, host, port, announce, bandwidth, relayed=relayed, quic=quic),
+                name=name,
+                location=location,
+            ),
             threads=threads,
             device=device,
             launch=launch,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from prime_p2p.errors import BadInput
 from prime_p2p.network import clock, dropped, tasks
@@ -23,6 +23,7 @@ from prime_p2p.network.node import Node
 from prime_p2p.network.version import PROTOCOL
 from prime_p2p.swarm.gathering import Seen
 from prime_p2p.swarm.groups import rank
+from prime_p2p.swarm.location import Location, checked
 from prime_p2p.swarm.session import Session
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,12 @@ class Heartbeat(BaseModel):
     """When the session began, on the swarm's clock."""
     name: Annotated[str, Field(max_length=64, pattern=PRINTABLE)] = ""
     addresses: Annotated[list[Annotated[str, Field(max_length=256, pattern=PRINTABLE)]], Field(max_length=8)] = []
+    location: Annotated[Location, AfterValidator(checked)] | None = None
+    """Where the peer chose to be shown, None where it tells nobody."""
+
+    def record(self) -> dict[str, Any]:
+        """The fields as they are kept in the DHT: a location that is not told takes no room there."""
+        return self.model_dump(exclude_none=True)
 
     @property
     def has_state(self) -> bool:
@@ -106,10 +113,10 @@ class Guard(Protocol):
         ...
 
 
-def first_heartbeat(description: bytes, name: str, addresses: list[str]) -> Heartbeat:
+def first_heartbeat(description: bytes, name: str, addresses: list[str], location: Location | None = None) -> Heartbeat:
     """What a peer says of itself when it joins. Raises BadInput for a name that others would not take."""
     try:
-        return Heartbeat(description=description, name=name, addresses=addresses[:8])
+        return Heartbeat(description=description, name=name, addresses=addresses[:8], location=location)
     except ValidationError:
         raise BadInput(f"the name {name!r} cannot be told to others: at most 64 characters, all printable") from None
 
@@ -271,7 +278,7 @@ class Membership:
 
     async def _publish(self) -> None:
         beat = self._mine = self._mine.model_copy(update={"sent_at": clock.now()})
-        await self._store("our heartbeat", peers_key(self._run), beat.model_dump(), BEAT_LIVES)
+        await self._store("our heartbeat", peers_key(self._run), beat.record(), BEAT_LIVES)
 
     async def _name_the_run(self) -> None:
         await self._store("the name of our run", RUNS, {"run": self._run}, RUN_LIVES)

@@ -25,6 +25,7 @@ from prime_p2p.swarm import events as ev
 from prime_p2p.swarm.certificate import Certificate
 from prime_p2p.swarm.gathering import RoundPolicy
 from prime_p2p.swarm.guests import Guests
+from prime_p2p.swarm.location import Location
 from prime_p2p.swarm.membership import Guard, Heartbeat, Membership, first_heartbeat
 from prime_p2p.swarm.runner import RoundResult, RoundRunner
 from prime_p2p.temporary import TemporaryFolder
@@ -58,6 +59,7 @@ class SwarmOptions:
     announce: tuple[str, ...] = ()
     bandwidth: float = 100.0
     name: str = ""
+    location: Location | None = None
     guarded: bool = False
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     or_next: bool = False
@@ -198,8 +200,9 @@ class Swarm:
     def enter(self, description: bytes) -> None:
         """Announce that we are joining; ``description`` is the hash of what all peers of the run must agree on."""
         self._description = description
-        mine = first_heartbeat(description, self.options.name, self.addresses).model_copy(update=self._announced)
-        self.call(self._membership.start(mine))
+        options = self.options
+        mine = first_heartbeat(description, options.name, self.addresses, options.location)
+        self.call(self._membership.start(mine.model_copy(update=self._announced)))
 
     def guard(self, guard: Guard, **announced: Any) -> None:
         """From now on, only peers that ``guard`` admits are there; ``announced`` becomes a part of our heartbeat.

@@ -170,6 +170,7 @@ def _heartbeat(data: bytes) -> object:
         assert len(table.splitlines()) == 2
         assert table.replace("\n", "").isprintable()
         assert beat.name.isprintable()
+        assert beat.location is None or (abs(beat.location[0]) <= 90 and abs(beat.location[1]) <= 180)
         assert beat.rank <= (2**63, bytes([255] * 32))
     return beat
 
@@ -252,6 +253,7 @@ def _events(data: bytes) -> object:
 _PEER, _DIGEST = ALICE.peer_id, bytes(range(32))
 CERTIFICATE = certificate(3, {ANNE: 1, BOB: 2})
 _BEAT = {"step": 3, "digest": _DIGEST, "tokens": 5, "state": "training", "name": "Ä", "addresses": ["/ip4/192.0.2.1"]}
+_BEAT |= {"location": [52, 13]}
 _STORE = {"keys": [KEY], "subkeys": [SUBKEY], "values": [bytes(80)], "expiration_time": [9.0], "in_cache": [False]}
 _DICTIONARY = {**_STORE, "subkeys": [b""], "values": [dictionary((_PEER, bytes(80), 9.0))]}
 _FOUND = dht_pb2.FindResult(

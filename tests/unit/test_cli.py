@@ -197,6 +197,19 @@ def test_the_options_of_a_peer_reach_it(run: Cli, peer_options: list[peer_proces
     assert options.metrics == ("127.0.0.1", 9100)
 
 
+def test_a_peer_tells_where_it_is_only_where_that_was_said(
+    run: Cli, peer_options: list[peer_process.PeerOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = ["peer", "--recipe", "tiny", "--bootstrap", "a", "--name", "anne"]
+    assert (run(*peer), run(*peer, "--location", "-33.9,151.2")) == (7, 7)
+    told = [(options.swarm.name, options.swarm.location) for options in peer_options]
+    assert told == [("anne", None), ("anne", (-34, 151))]
+    for command in (peer, ["join", "a"]):
+        assert run(*command, "--location", "91,0") == 2
+        assert re.fullmatch(r"prime-p2p: --location '91,0': must be LAT,LON .*\n", capsys.readouterr().err)
+    assert len(peer_options) == 2
+
+
 @pytest.mark.parametrize("name", ["n" * 65, "two\nlines"])
 @pytest.mark.parametrize("command", ["peer --recipe tiny --bootstrap a", "join a"])
 def test_a_name_that_others_would_not_take_is_refused_before_anything_is_started(
