@@ -70,6 +70,7 @@ def peer_values(peer: PeerView, now: float) -> dict[str, Any]:
         "seconds": asdict(last.seconds) if last else None,
         "pace": peer.beat.pace,
         "addresses": list(peer.beat.addresses),
+        "location": peer.beat.location._asdict() if peer.beat.location else None,
     }
 
 

@@ -68,7 +68,7 @@ def test_a_browser_shows_a_public_run_as_it_goes_on_and_what_strangers_say_stays
     run = signed.manifest.run
     with (
         told_peers(tmp_path / "stays", run, 2) as (_, address),
-        told_peers(tmp_path / EVIL, run, 1, address) as (hostile, _),
+        told_peers(tmp_path / EVIL, run, 1, address, location="52.52,13.4") as (hostile, _),
     ):
         published(tmp_path, address, signed)
         dashboard = Process("dashboard", f"{address}/run/{run}", "--port", "0")
@@ -112,10 +112,13 @@ def look_at_the_run(page: Page, url: str, address: str) -> None:
     for part in ("losses", "speed", "crowd", "phases", "traffic"):
         assert page.locator(f"#{part} svg:visible").count() == 1
     assert page.locator(".qr").count() == 1
+    spot = page.locator("#map .spot:visible")
+    assert spot.locator("title").text_content() == f"{EVIL}-0: 53° N, 13° E"
 
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.locator("#losses svg.narrow").is_visible()
+    assert spot.is_visible()
 
 
 def look_at_the_hostile_peer(page: Page, url: str, process: subprocess.Popen[str]) -> None:
@@ -129,6 +132,8 @@ def look_at_the_hostile_peer(page: Page, url: str, process: subprocess.Popen[str
     process.kill()
     page.wait_for_selector("#figures .bad >> text=lost", timeout=LOST_WITHIN)
     page.wait_for_selector("#events >> text=is gone without a word", timeout=LOST_WITHIN)
+    page.locator("nav a").click()
+    page.locator("#map svg").wait_for(state="detached", timeout=PATIENT)
 
 
 def look_at_a_dead_connection(page: Page, dashboard: Process) -> None:

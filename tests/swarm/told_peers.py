@@ -1,12 +1,13 @@
 """Peers that train nothing, in a process of their own: each has a heartbeat, and tells watchers of outer steps.
 
-    told_peers.py FOLDER RUN COUNT [BOOTSTRAP]
+    told_peers.py [--location LAT,LON] FOLDER RUN COUNT [BOOTSTRAP]
 
 Prints the address of the first of them; they make an outer step every second, until standard input closes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import subprocess
@@ -22,6 +23,7 @@ from prime_p2p.bulletin.serving import NewsServer
 from prime_p2p.monitor.events import Progress, State
 from prime_p2p.monitor.metrics import PhaseSeconds, RoundMetrics
 from prime_p2p.network.node import Node, NodeConfig
+from prime_p2p.swarm.location import Location
 from prime_p2p.swarm.membership import Membership, first_heartbeat
 
 INNER_STEPS = 100
@@ -34,16 +36,17 @@ def digest(step: int) -> bytes:
 class ToldPeer:
     """One peer on its node."""
 
-    def __init__(self, node: Node, run: str, name: str) -> None:
+    def __init__(self, node: Node, run: str, name: str, location: Location | None) -> None:
         self.node = node
         self.membership = Membership(node, run, lambda: None)
         self.bulletin = Bulletin()
         self._server = NewsServer(node, run, self.bulletin)
-        self._name = name
+        self._name, self._location = name, location
 
     async def start(self) -> None:
         await self._server.serve()
-        await self.membership.start(first_heartbeat(b"", self._name, await self.node.addresses()))
+        addresses = await self.node.addresses()
+        await self.membership.start(first_heartbeat(b"", self._name, addresses, self._location))
 
     def outer_step(self, step: int) -> None:
         """It has made one, alone."""
@@ -57,17 +60,17 @@ class ToldPeer:
         self.bulletin.progress(Progress(step, 40, INNER_STEPS, loss, 123.0, 1, 1000 * step, State.TRAINING))
 
 
-async def main(folder: str, run: str, count: str, *bootstrap: str) -> None:
+async def main(folder: Path, run: str, count: int, bootstrap: list[str], location: Location | None) -> None:
     loop = asyncio.get_running_loop()
     closed = loop.run_in_executor(None, sys.stdin.read)
     async with contextlib.AsyncExitStack() as opened:
         peers: list[ToldPeer] = []
-        for number in range(int(count)):
+        for number in range(count):
             known = bootstrap or ((await peers[0].node.addresses())[:1] if peers else ())
-            name = f"{Path(folder).name}-{number}"
-            node = await Node.create(NodeConfig(Path(folder) / name, tuple(known), may_be_first=not known))
+            name = f"{folder.name}-{number}"
+            node = await Node.create(NodeConfig(folder / name, tuple(known), may_be_first=not known))
             opened.push_async_callback(node.close)
-            peers.append(ToldPeer(node, run, name))
+            peers.append(ToldPeer(node, run, name, location))
             await peers[-1].start()
             opened.push_async_callback(peers[-1].membership.close)
         print((await peers[0].node.addresses())[0], flush=True)
@@ -80,10 +83,13 @@ async def main(folder: str, run: str, count: str, *bootstrap: str) -> None:
 
 
 @contextmanager
-def told_peers(folder: Path, run: str, count: int, *bootstrap: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def told_peers(
+    folder: Path, run: str, count: int, *bootstrap: str, location: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process of such peers, and the address of the first; they leave at the end, unless they were killed."""
     folder.mkdir()
-    command = [sys.executable, __file__, str(folder), run, str(count), *bootstrap]
+    options = [f"--location={location}"] if location else []
+    command = [sys.executable, __file__, *options, str(folder), run, str(count), *bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -97,4 +103,10 @@ def told_peers(folder: Path, run: str, count: int, *bootstrap: str) -> Iterator[
 
 
 if __name__ == "__main__":
-    uvloop.run(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--location", type=Location.of)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("run")
+    parser.add_argument("count", type=int)
+    parser.add_argument("bootstrap", nargs="*")
+    uvloop.run(main(**vars(parser.parse_args())))

@@ -15,6 +15,7 @@ from prime_p2p.watching.dashboard.certified import NOTHING, Certified
 from prime_p2p.watching.dashboard.contributions import contributions
 from prime_p2p.watching.dashboard.groups import groups
 from prime_p2p.watching.dashboard.history import History
+from prime_p2p.watching.dashboard.worldmap import world_map
 from prime_p2p.watching.view import PeerView, RunView
 
 MOST_CURVES = 16  # peers whose losses are drawn one by one
@@ -41,6 +42,7 @@ def overview(
         "join": about.joining(view.run, at),
         "speed": _speed(history),
         "crowd": _crowd(history),
+        "map": world_map(view),
         "groups": groups(view),
         "phases": parts.phases(rounds),
         "traffic": _traffic(view, rounds),

@@ -35,7 +35,10 @@ def peer_page(view: RunView, peer: PeerView) -> dict[str, str]:
 
 
 def _headline(view: RunView, peer: PeerView) -> str:
-    words = f"outer step {peer.outer_step:,} · a peer of run {escape(view.name)} · <code>{escape(peer.peer_id)}</code>"
+    location = peer.beat.location
+    where = f" · near {pieces.place(location)}" if location else ""
+    id_ = f"<code>{escape(peer.peer_id)}</code>"
+    words = f"outer step {peer.outer_step:,} · a peer of run {escape(view.name)}{where} · {id_}"
     return f"<h1>{escape(peer.name)}</h1><p>{words}</p>"
 
 

@@ -9,6 +9,7 @@ from html import escape
 from prime_p2p.monitor import parts
 from prime_p2p.monitor.charts import Axes, Series, bar_chart, clock_time, legend
 from prime_p2p.monitor.text import size
+from prime_p2p.swarm.location import Location
 from prime_p2p.watching.figures import compact
 from prime_p2p.watching.view import Event, PeerView, RunView
 
@@ -43,6 +44,12 @@ def digest(peer: PeerView) -> str:
         if peer.odd
         else shown
     )
+
+
+def place(location: Location) -> str:
+    """Where that is, as people write it."""
+    latitude, longitude = location
+    return f"{abs(latitude)}° {'S' if latitude < 0 else 'N'}, {abs(longitude)}° {'W' if longitude < 0 else 'E'}"
 
 
 def rate(bytes_per_second: float) -> str:
