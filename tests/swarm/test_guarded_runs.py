@@ -19,11 +19,13 @@ from prime_p2p.public.admission import Admission, Invitation
 from prime_p2p.public.manifest import Manifest, SignedManifest
 from prime_p2p.public.public_run import PublicRun
 from prime_p2p.recipe import Recipe
+from prime_p2p.swarm.location import Location
 from prime_p2p.swarm.swarm import Swarm, SwarmOptions
 
 RECIPE = Path(__file__).parents[2] / "peers" / "tiny.toml"
 SOON = 30.0
 OPEN = "test/open"  # what is served to all
+PLACE = Location(53, 13)
 
 
 class Run:
@@ -52,7 +54,8 @@ class Run:
         """On the network, and not yet in the run."""
         folder = self._folder / name
         folder.mkdir()
-        swarm = Swarm(self.manifest.run, self._bootstrap, SwarmOptions(folder / "identity.key", guarded=guarded))
+        options = SwarmOptions(folder / "identity.key", name=name, location=PLACE, guarded=guarded)
+        swarm = Swarm(self.manifest.run, self._bootstrap, options)
         self._opened.callback(swarm.close)
         swarm.call(swarm.node.serve(ECHO, DATA, echo))
         self._bootstrap = self._bootstrap or tuple(swarm.addresses)
@@ -92,6 +95,7 @@ def test_an_invited_peer_takes_part_and_one_that_is_not_does_not_exist(tmp_path:
         assert sees(first, second)
         assert sees(second, first)
         assert second.call(is_heard(second, first))
+        assert [(beat.name, beat.location) for beat in second.others().values()] == [("first", PLACE)]
 
         first.call(first.node.serve(OPEN, DATA, echo, to_all=True))
         stranger = run.swarm("stranger", guarded=False)
