@@ -16,7 +16,7 @@ from prime_p2p.swarm import messages as say
 CALM = Conditions()
 LONGEST_REDUCE = CALM.reduce[1] + CALM.reduce_spread
 DETECTION = 1.25 * CALM.policy.stall_timeout
-DELAYS = 1.0  # all message delays on the way to a commit, and more
+DELAYS = 2.0  # all message delays on the way to a commit, and more
 
 
 def everybody_at(world: World, step: int) -> Callable[[], bool]:
@@ -96,6 +96,7 @@ def test_newcomers_neither_delay_nor_split_the_group(first: int) -> None:
         old = names(draw.randrange(1, 6))
         conditions = replace(CALM, training=(4.0, draw.choice([8.0, 14.0])), view_gaps=draw.choice([0.0, 0.2]))
         world = swarm(seed, len(old), conditions)
+        world.time.run(60.0, until=everybody_at(world, 1))  # who comes earlier begins the run like all others
         for index in range(2):
             world.time.run(draw.uniform(10.0, 25.0))
             source = draw.choice(list(world.peers))
