@@ -1,6 +1,6 @@
 """The version of all that peers say to each other. It is in the name of every stream, so peers of two never meet."""
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 def node_stream_name(purpose: str) -> str:
