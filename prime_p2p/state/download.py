@@ -30,6 +30,7 @@ LEAST_ASKED, MOST_ASKED = 2, 8  # pieces on their way from one donor
 LOOK_EVERY = 0.5  # seconds between two looks at who else may give pieces
 LATE = 2 * AHEAD  # seconds, and what a piece takes, after which it is asked for elsewhere too
 IDLE = 0.2  # seconds between two looks of a donor that has nothing to do
+NOTHING_FOR_US = 0.5  # seconds in which a peer has no piece that we lack, after which another one may have its place
 GIVE_UP_STALLS = 6.0  # stall times without a new piece after which a download ends
 
 
@@ -177,6 +178,14 @@ class _Stream:
         self._checking: set[asyncio.Task[None]] = set()
         self._seconds = 0.0  # a piece takes, as far as we know
         self._last = self._loop.time()
+        self._of_use_at = self._last
+
+    def _has_nothing(self) -> bool:
+        """Whether the peer has had nothing for us for a while, looked at just now."""
+        now = self._loop.time()
+        if not self._wanted.disjoint(self._session.have):
+            self._of_use_at = now
+        return now - self._of_use_at > NOTHING_FOR_US
 
     async def run(self) -> None:
         try:
@@ -186,7 +195,7 @@ class _Stream:
                     await self._receive()
                 elif self._checking:
                     await asyncio.wait(self._checking)
-                elif self._wanted.disjoint(self._session.have) and self._download.makes_room(self._peer):
+                elif self._has_nothing() and self._download.makes_room(self._peer):
                     return
                 else:
                     await self._wait_for_work()
@@ -228,5 +237,5 @@ class _Stream:
 
     def _measure(self) -> None:
         now = self._loop.time()
-        took, self._last = now - self._last, now
+        took, self._last, self._of_use_at = now - self._last, now, now
         self._seconds = took if not self._seconds else 0.7 * self._seconds + 0.3 * took
