@@ -30,7 +30,7 @@ LEAST_ASKED, MOST_ASKED = 2, 8  # pieces on their way from one donor
 LOOK_EVERY = 0.5  # seconds between two looks at who else may give pieces
 LATE = 2 * AHEAD  # seconds, and what a piece takes, after which it is asked for elsewhere too
 IDLE = 0.2  # seconds between two looks of a donor that has nothing to do
-NOTHING_FOR_US = 0.5  # seconds in which a peer has no piece that we lack, after which another one may have its place
+NOTHING_FOR_US = 0.5  # seconds without a piece after which a peer that has none for us may lose its place to another
 GIVE_UP_STALLS = 6.0  # stall times without a new piece after which a download ends
 
 
@@ -88,8 +88,8 @@ class Download:
             fetching[peer] = asyncio.create_task(self._fetch_from(peer))
         self._waiting = len(idle) - len(begun)
 
-    def makes_room(self, peer: str) -> bool:
-        """Whether ``peer``, which has nothing for us now, is to give its place to another one."""
+    def make_room(self, peer: str) -> bool:
+        """Have ``peer``, which has nothing for us now, give its place to another one; False where none waits for it."""
         if not self._waiting:
             return False
         self._waiting -= 1
@@ -178,14 +178,13 @@ class _Stream:
         self._checking: set[asyncio.Task[None]] = set()
         self._seconds = 0.0  # a piece takes, as far as we know
         self._last = self._loop.time()
-        self._of_use_at = self._last
+        self._gave_at = self._last
 
+    @property
     def _has_nothing(self) -> bool:
-        """Whether the peer has had nothing for us for a while, looked at just now."""
-        now = self._loop.time()
-        if not self._wanted.disjoint(self._session.have):
-            self._of_use_at = now
-        return now - self._of_use_at > NOTHING_FOR_US
+        """Whether the peer has nothing for us, and has given nothing for a while."""
+        idle = self._loop.time() - self._gave_at
+        return idle > NOTHING_FOR_US and self._wanted.disjoint(self._session.have)
 
     async def run(self) -> None:
         try:
@@ -195,7 +194,7 @@ class _Stream:
                     await self._receive()
                 elif self._checking:
                     await asyncio.wait(self._checking)
-                elif self._has_nothing() and self._download.makes_room(self._peer):
+                elif self._has_nothing and self._download.make_room(self._peer):
                     return
                 else:
                     await self._wait_for_work()
@@ -237,5 +236,5 @@ class _Stream:
 
     def _measure(self) -> None:
         now = self._loop.time()
-        took, self._last, self._of_use_at = now - self._last, now, now
+        took, self._last, self._gave_at = now - self._last, now, now
         self._seconds = took if not self._seconds else 0.7 * self._seconds + 0.3 * took

@@ -36,7 +36,7 @@ class RoundResult:
 
     ``group`` is the committed one, and ``update`` then holds its update; None where the round was missed, for
     ``reason``. Even then our pseudo-gradient may have ``contributed`` to what others committed. ``certificate`` proves
-    the commit. ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
+    the commit, whenever there is one. ``seconds`` has the time spent in gather, reduce and commit, over all attempts.
     """
 
     group: Group | None = None

@@ -341,9 +341,9 @@ class Swarm:
 
     async def _note_commit(self, result: RoundResult, step: int, digest: bytes, tokens: int) -> None:
         assert result.group is not None
+        assert result.certificate is not None
         self._membership.note_commit(result.group.peer_ids, step, digest, tokens)
-        if result.certificate is not None:
-            self.on_certificate(result.certificate)
+        self.on_certificate(result.certificate)
 
     def hold_no_more(self) -> None:
         """From a signal handler or another thread: let go of a caller that waits in here.
